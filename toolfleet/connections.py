@@ -13,6 +13,7 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
 
+from toolfleet.driver import driver
 from toolfleet.errors import InvalidSettings
 from toolfleet.redis_clients import AsyncClient, Client
 from toolfleet.settings import Settings
@@ -33,6 +34,7 @@ def _options(url: str, *, socket_timeout_s: float | None) -> dict[str, Any]:
         "socket_timeout": socket_timeout_s,
         "health_check_interval": HEALTH_CHECK_S,
         "max_connections": MAX_CONNECTIONS,
+        "driver_info": driver(),
     }
     if not url.startswith("unix:"):
         # The kernel notices a peer that vanished without a word.

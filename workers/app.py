@@ -33,6 +33,7 @@ from toolfleet.workers.celery.measured import ServeMetrics
 from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
 from toolfleet.workers.celery.reconnecting import PatientConnection
+from toolfleet.workers.celery.stacks import PrintStacks
 from toolfleet.workers.celery.stopping import LetCallsEnd, ReadNoMore
 from toolfleet.workers.celery.task import tool_task
 from toolfleet.workers.celery.task_events import BatchingDispatcher
@@ -85,7 +86,7 @@ def worker_app(
     app.register_task(UnknownToolTask())
     app.steps["consumer"].update({AnnounceTools, FollowTools, HeedCancelMarks, LetCallsEnd, NoticeLostChildren})
     app.steps["consumer"].update({PollJobs, ReadLanes, ReadNoMore, TakeIn})
-    app.steps["worker"].add(ServeMetrics)
+    app.steps["worker"].update({PrintStacks, ServeMetrics})
     return app
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Self, cast
@@ -20,7 +21,7 @@ import redis.asyncio
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
 from toolfleet.catalog import version_unserved
 from toolfleet.errors import Refused
-from toolfleet.orchestrator.errors import DeadLetterNotFound
+from toolfleet.orchestrator.errors import BadCursor, DeadLetterNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
 from toolfleet.orchestrator.fleet.publishers import Publisher
@@ -33,10 +34,14 @@ from toolfleet.wire import Seal
 _PAGE: Final = 100
 """Entries in one read; each may hold a text of 64 KiB."""
 
+LOOKED_AT: Final = 1000
+"""Letters that one look reads, whatever it looks for."""
+
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 """What can be read as a number of deliveries, whoever wrote it."""
 
-_LETTER_ID: Final = re.compile(r"\d+-\d+")
+_LETTER_ID: Final = re.compile(r"[1-9][0-9]{0,18}-[0-9]{1,19}")
+"""What Redis understands, as an id and as what to read behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,15 @@ class NotReplayed:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look has found among the letters that it has read, newest first."""
+
+    found: tuple[DeadLetter, ...]
+    after: str
+    """The last letter that it has read, if there may be older ones; "" otherwise."""
+
+
 class DeadLetters:
     """The dead letters of one fleet. Raises StoreUnreachable."""
 
@@ -113,14 +127,36 @@ class DeadLetters:
     async def newest(self, *, reason: str = "", limit: int | None = None) -> list[DeadLetter]:
         """The letters whose reason contains `reason`, newest first, at most `limit`."""
         found: list[DeadLetter] = []
-        before = "+"
+        async with aclosing(self.each()) as letters:
+            async for letter in letters:
+                if reason.lower() in letter.reason.lower():
+                    found.append(letter)
+                if limit is not None and len(found) >= limit:
+                    break
+        return found
+
+    async def each(self, after: str = "") -> AsyncGenerator[DeadLetter, None]:
+        """Yield all letters, newest first, or those older than the one named. Raises BadCursor."""
+        if after and not _LETTER_ID.fullmatch(after):
+            raise BadCursor("this cursor was not given out here: begin without one")
+        before = f"({after}" if after else "+"
         while entries := await self._page(before):
-            letters = [DeadLetter.read(entry_id.decode(), fields) for entry_id, fields in entries]
-            found += [letter for letter in letters if reason.lower() in letter.reason.lower()]
-            if limit is not None and len(found) >= limit:
-                break
-            before = f"({letters[-1].letter_id}"
-        return found[:limit]
+            for letter_id, fields in entries:
+                yield DeadLetter.read(letter_id.decode(), fields)
+            before = f"({entries[-1][0].decode()}"
+
+    async def look(self, is_wanted: Callable[[DeadLetter], bool], *, after: str = "") -> Look:
+        """Look through the LOOKED_AT newest letters, or through as many behind the one named. Raises BadCursor."""
+        found: list[DeadLetter] = []
+        read, last = 0, ""
+        async with aclosing(self.each(after)) as letters:
+            async for letter in letters:
+                if read == LOOKED_AT:
+                    return Look(tuple(found), last)
+                read, last = read + 1, letter.letter_id
+                if is_wanted(letter):
+                    found.append(letter)
+        return Look(tuple(found), "")
 
     async def latest(self, at_most: int) -> list[DeadLetter]:
         """The newest letters, in one command that reads no more of them."""
@@ -145,7 +181,8 @@ class DeadLetters:
         return [DeadLetter.read(letter_id, fields) for _, fields in await self._page(letter_id, letter_id)]
 
     async def _about(self, call_id: str) -> list[DeadLetter]:
-        return [letter for letter in await self.newest() if letter.call_id == call_id]
+        async with aclosing(self.each()) as letters:
+            return [letter async for letter in letters if letter.call_id == call_id]
 
     async def drop(self, letters: Sequence[DeadLetter]) -> int:
         """Delete letters for good; how many of them still lay here."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.staffed import Staffed, orchestrating, staffed
+from tests.cli.staffed import WAIT_S, Staffed, orchestrating, staffed
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,6 @@ def test_what_is_no_call_is_one_clear_line(fleet: Staffed) -> None:
 
 def test_what_a_tool_logged_is_printed_line_by_line_with_nothing_a_terminal_obeys(fleet: Staffed) -> None:
     run_id = fleet.begin('call pick {"n": 9007199254740993}')
-    fleet.ask("runs", "show", run_id, "--wait")  # before its turn has come there is no such call
     followed = fleet.say("calls", "logs", f"{run_id}.1.0", "--follow").out.splitlines()
     assert followed[0].startswith("attempt 1, worker io")
     assert followed[1].endswith(" warning picker: picking \\x1b[2J 9007199254740993")
@@ -105,3 +104,21 @@ def test_what_a_tool_logged_is_printed_line_by_line_with_nothing_a_terminal_obey
     assert said["text"] == "picking \x1b[2J 9007199254740993\nwith care"
     nothing = fleet.say("calls", "logs", f"{run_id}.9.9")
     assert (nothing.out, nothing.err) == ("", f"Nothing that call {run_id}.9.9 has logged is kept.\n")
+
+
+def test_a_log_is_waited_for_until_its_call_is_asked_for_and_no_longer_than_it_may_be(fleet: Staffed) -> None:
+    run_id = fleet.begin('call pause {"name": "first"} then call pick {"n": 7}')
+    fleet.until("first.begun")
+    with fleet.start("calls", "logs", f"{run_id}.2.0", "--follow") as process:
+        assert process.stderr
+        said = process.stderr.readline()
+        assert said.startswith(f"toolfleet: call {run_id}.2.0 is not asked for yet: waiting for its run, which is ")
+        beside = fleet.say("calls", "logs", f"{run_id}.1.7", "--follow")
+        assert f"has no call {run_id}.1.7" in beside.complaint()
+        fleet.let_go("first")
+        out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, err) == (0, "")
+    assert "picking \\x1b[2J 7" in out
+    fleet.ask("runs", "show", run_id, "--wait")
+    assert f"has no call {run_id}.3.0" in fleet.say("calls", "logs", f"{run_id}.3.0", "--follow").complaint()
+    assert "nothing is known of call nobody.1.0" in fleet.say("calls", "logs", "nobody.1.0", "--follow").complaint()

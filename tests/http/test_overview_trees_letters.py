@@ -14,7 +14,7 @@ from toolfleet.orchestrator.doors.http.dead import alone
 from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.run.accounts import Bounds
-from toolfleet.orchestrator.status.dead_letters import DeadLetters
+from toolfleet.orchestrator.status.dead_letters import LOOKED_AT, DeadLetters
 
 LEAVES = ("runs", "input_tokens", "output_tokens", "cost", "calls", "failed")
 
@@ -116,6 +116,44 @@ async def test_W10_letters_are_counted_then_replayed_on_the_server_each_once(api
             await asyncio.sleep(0.05)
     rest = (await api.client.get("/v1/dead")).json()
     assert (rest["count"], rest["by_tool"]) == (4, {"add": 3, "echo": 1})
+
+
+async def test_W10_letters_are_listed_page_by_page_each_once_and_garbage_is_no_page(api, letters):
+    asked, seen, pages = {"reason": "crashed", "limit": 100}, [], []
+    while not pages or pages[-1]["after"]:
+        pages.append((await api.client.get("/v1/dead", params=asked)).json())
+        seen += [letter["call_id"] for letter in pages[-1]["letters"]]
+        asked["after"] = pages[-1]["after"]
+    assert seen == [f"{letters}.1.{n}" for n in reversed(range(254)) if n != 250]
+    assert [(page["count"], page["is_at_least"]) for page in pages] == [(253, False), (153, False), (53, False)]
+    for garbage in ("nonsense", "1-1-1", "0-0", "\u0661-0", f"{'9' * 30}-0"):
+        assert (await api.client.get("/v1/dead", params={"after": garbage})).status_code == 400, garbage
+
+
+async def test_W10_a_request_reads_a_thousand_letters_at_most_and_what_it_counted_is_what_is_handled(api, letters):
+    stream, client = api.door.settings.keys.dead_letters(), api.door.client
+    async with client.pipeline(transaction=False) as pipeline:
+        for n in range(LOOKED_AT - 100):
+            pipeline.xadd(stream, {"reason": f"newer {n}", "task": "add"})
+        await pipeline.execute()
+    before = await read_of(client)
+    first = (await api.client.get("/v1/dead", params={"tool": "add"})).json()
+    assert await read_of(client) - before == LOOKED_AT // 100 + 1
+    assert (first["count"], first["is_at_least"], len(first["letters"])) == (LOOKED_AT - 100 + 3, True, 50)
+    rest = (await api.client.get("/v1/dead", params={"tool": "echo"})).json()
+    assert (rest["count"], rest["is_at_least"]) == (97, True)
+    older = (
+        await api.client.get("/v1/dead", params={"tool": "echo", "after": rest["letters"][-1]["letter_id"]})
+    ).json()
+    assert (older["count"], older["is_at_least"], older["after"]) == (201, False, older["letters"][-1]["letter_id"])
+    dropped = await api.client.post("/v1/dead/drop", json={"tool": "echo", "expected": 97})
+    assert dropped.json()["done"] == 97
+    assert await client.xlen(stream) == LOOKED_AT - 100 + 254 - 97
+
+
+async def read_of(client):
+    """How often dead letters have been read on the server."""
+    return (await client.info("commandstats")).get("cmdstat_xrevrange", {"calls": 0})["calls"]
 
 
 async def test_letters_are_handled_as_long_as_the_lock_is_renewed_and_no_further_once_another_has_it(api, letters):

@@ -150,3 +150,41 @@ def test_T14_whatever_way_a_tool_says_things_it_breaks_no_line(written):
     assert any("warned" in (text or "") for text in said)
     ends = [line["exception"].splitlines()[-1] for line in lines(written, "io") if line.get("message") == "uncaught"]
     assert ends[0] == "ZeroDivisionError: division by zero"
+
+
+HOLDING = """
+import threading
+import time
+from toolfleet import tool
+
+@tool(read_only=True)
+async def nothing() -> None:
+    "Do nothing."
+
+def hold(password):
+    time.sleep(3600)
+
+threading.Thread(target=hold, args=("hunter-two-of-a-user",), daemon=True).start()
+"""
+
+
+def test_T14_the_stacks_that_a_signal_asks_a_worker_for_have_no_values(tmp_path):
+    (tmp_path / "holding.py").write_text(HOLDING)
+    told = tmp_path / "worker.err"
+    words = [TOOLFLEET, "worker", "--pool", "io", "--import", "holding"]
+    with EmbeddedServer(temporary=True) as server, told.open("w") as err:
+        here = os.environ | {"TOOLFLEET_REDIS_URL": server.url, "PYTHONPATH": str(tmp_path)}
+        process = subprocess.Popen(words, env=here, stdout=subprocess.PIPE, stderr=err, text=True)
+        with process:
+            try:
+                assert any(line.startswith("Ready") for line in process.stdout), told.read_text()
+                process.send_signal(signal.SIGUSR1)
+                give_up = time.monotonic() + WITHIN_S
+                while "in hold" not in told.read_text():
+                    assert time.monotonic() < give_up, told.read_text()
+                    time.sleep(0.02)
+                assert process.poll() is None
+            finally:
+                process.terminate()
+    assert process.returncode == 0
+    assert "hunter-two-of-a-user" not in told.read_text()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.models.canned_server import canned_server
 from toolfleet.orchestrator.models import HttpOptions
 
 
@@ -28,6 +29,13 @@ def tool():
 def quick():
     """Retries without long waits."""
     return HttpOptions(first_wait_s=0.01, max_wait_s=2.0, connect_s=2.0, silence_s=5.0, timeout_s=10.0)
+
+
+@pytest.fixture
+async def server():
+    """Whoever serves the models of a test; its answers are queued."""
+    async with canned_server() as running:
+        yield running
 
 
 @pytest.fixture

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections import deque
 
 import pytest
-from aiohttp import web
 
 from toolfleet.errors import InvalidSettings
 from toolfleet.messages import AssistantMessage, RequestedCall, SystemMessage, ToolMessage, UserMessage
@@ -83,45 +80,6 @@ WHOLE = {
     "stop_reason": "tool_use",
     "usage": {"input_tokens": 400, "cache_read_input_tokens": 72, "output_tokens": 89},
 }
-
-
-class Server:
-    """Answers the queued answers in turn: a list of events, a whole message, or a response; a cut stream ends early."""
-
-    def __init__(self):
-        self.answers = deque()
-        self.requests = []
-        self.client_ports = []
-        self.base_url = ""
-
-    async def handle(self, request):
-        self.requests.append((request.headers.copy(), await request.json()))
-        self.client_ports.append(request.transport.get_extra_info("peername")[1])
-        answer = self.answers.popleft()
-        if isinstance(answer, dict):
-            return web.json_response(answer)
-        if isinstance(answer, tuple):
-            status, body = answer
-            return web.json_response(body, status=status)
-        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-        await response.prepare(request)
-        for event in answer:
-            await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-        await asyncio.sleep(0.02)  # over a network, the body's end comes a little after its last event
-        return response
-
-
-@pytest.fixture
-async def server():
-    server = Server()
-    app = web.Application()
-    app.router.add_post("/v1/messages", server.handle)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield server
-    await runner.cleanup()
 
 
 @pytest.fixture
@@ -205,7 +163,7 @@ async def test_thoughts_come_back_unchanged_and_in_their_places(server, models, 
     message = AssistantMessage.model_validate_json((await reply(model, HELLO)).message.model_dump_json())
     results = [ToolMessage(tool_call_id=call.id, name=call.name, content="ok") for call in message.tool_calls]
     await reply(model, [*HELLO, message, *results])
-    sent = server.requests[-1][1]["messages"][1]["content"]
+    sent = server.requests[-1]["messages"][1]["content"]
     assert [block if "thinking" in block["type"] else block["type"] for block in sent] == blocks
 
 
@@ -231,7 +189,7 @@ async def test_results_of_one_batch_stand_in_one_user_message_right_after_the_ca
         UserMessage(content="And tomorrow?"),
     ]
     await reply(models(), history)
-    _, body = server.requests[-1]
+    body = server.requests[-1]
     assert body["system"] == "Be brief."
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
     uses, results = body["messages"][1]["content"], body["messages"][2]["content"]
@@ -246,7 +204,7 @@ async def test_results_of_one_batch_stand_in_one_user_message_right_after_the_ca
 async def test_the_request_is_what_the_api_asks_for(server, models, tool):
     server.answers.append([START, message_delta("end_turn", 1), STOP])
     await reply(models(max_tokens=100), HELLO, [tool("größe")])
-    headers, body = server.requests[-1]
+    headers, body = server.headers[-1], server.requests[-1]
     assert headers["x-api-key"] == "sk-ant-secret"
     assert headers["anthropic-version"] == "2023-06-01"
     assert (body["max_tokens"], body["stream"]) == (100, True)
@@ -258,7 +216,7 @@ async def test_S7_a_mapped_name_comes_back_as_the_catalogs(server, models, tool)
     server.answers.append([START, message_delta("end_turn", 1), STOP])
     model = models()
     await reply(model, HELLO, [tool("größe")])
-    wire_name = server.requests[-1][1]["tools"][0]["name"]
+    wire_name = server.requests[-1]["tools"][0]["name"]
     use = {"type": "tool_use", "id": "toolu_1", "name": wire_name, "input": {}}
     server.answers.append([START, block_start(0, use), block_stop(0), message_delta("tool_use", 1), STOP])
     answer = await reply(model, HELLO, [tool("größe")])
@@ -329,9 +287,9 @@ async def test_a_model_that_may_use_no_more_tools_is_told_of_those_that_were_use
     answers = [ToolMessage(tool_call_id=id_, name=call.name, content="rain") for id_ in ("toolu_1", "toolu_2")]
     server.answers += [WHOLE, WHOLE]
     await reply(models(stream=False), [*HELLO, asked, *answers], extra_body={"tool_choice": "auto"})
-    _, body = server.requests[-1]
+    body = server.requests[-1]
     [told] = body["tools"]
     assert told == {"name": body["messages"][1]["content"][0]["name"], "input_schema": {"type": "object"}}
     assert body["tool_choice"] == {"type": "none"}
     await reply(models(stream=False), HELLO)
-    assert "tools" not in server.requests[-1][1]
+    assert "tools" not in server.requests[-1]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections import deque
 from functools import cache
 from typing import Any
 
 import pytest
-from aiohttp import web
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import TypeAdapter
 
@@ -139,48 +136,10 @@ def says(stream):
     return streamed if stream else whole
 
 
-class Server:
-    """Answers the queued answers in turn: events, a body, or a status with a body; None breaks the stream off."""
-
-    def __init__(self):
-        self.answers = deque()
-        self.requests = []
-        self.headers = []
-        self.base_url = ""
-
-    async def handle(self, request):
-        self.requests.append(await request.json())
-        self.headers.append(request.headers.copy())
-        answer = self.answers.popleft()
-        if isinstance(answer, tuple):
-            return web.json_response(answer[1], status=answer[0])
-        if isinstance(answer, dict):
-            return web.json_response(answer)
-        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
-        for event in answer:
-            await response.write(f"data: {json.dumps(event)}\n\n".encode())
-        await asyncio.sleep(0)
-        return response
-
-    def sent(self, at=-1):
-        """The messages of a request, which the SDK's types must know."""
-        known_to_the_sdk("MessageParam", many=True).validate_python(self.requests[at]["messages"])
-        return self.requests[at]["messages"]
-
-
-@pytest.fixture
-async def server():
-    server = Server()
-    app = web.Application(client_max_size=2**26)
-    app.router.add_post("/v1/messages", server.handle)
-    app.router.add_post("/chat/completions", server.handle)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield server
-    await runner.cleanup()
+def sent(server, at=-1):
+    """The messages of a request, which the SDK's types must know."""
+    known_to_the_sdk("MessageParam", many=True).validate_python(server.requests[at]["messages"])
+    return server.requests[at]["messages"]
 
 
 @pytest.fixture
@@ -216,7 +175,7 @@ async def test_U15_what_a_providers_tools_did_goes_back_to_it_unchanged(server, 
     assert answer.finish_reason == "stop"
     assert answer.usage.provider_tools == {"web_search": 1}
     await reply(model, stored(answer.message, UserMessage(content="Where?")), [tool("add")])
-    asked, said, again = server.sent()
+    asked, said, again = sent(server)
     assert said["content"] == as_it_comes(SEARCHED)
     assert (asked["role"], again["content"][0]["text"]) == ("user", "Where?")
     for request in server.requests:
@@ -235,14 +194,14 @@ async def test_U15_calls_of_ours_stand_between_what_the_provider_did(server, mod
     assert [(call.id, call.name, call.arguments) for call in first.tool_calls] == [("toolu_1", "add", '{"a": 1}')]
     result = ToolMessage(tool_call_id="toolu_1", name="add", content="2")
     second = (await reply(model, stored(first, result), [tool("add")])).message
-    assert server.sent()[1]["content"] == as_it_comes(mixed)
-    assert server.sent()[2]["content"][0]["type"] == "tool_result"
+    assert sent(server)[1]["content"] == as_it_comes(mixed)
+    assert sent(server)[2]["content"][0]["type"] == "tool_result"
     await reply(model, stored(first, result, second, UserMessage(content="And?")), [tool("add")])
-    assert [block["type"] for block in server.sent()[3]["content"]] == ["web_search_tool_result", "text"]
+    assert [block["type"] for block in sent(server)[3]["content"]] == ["web_search_tool_result", "text"]
     # Where the conversation goes on without the result, neither does its use stay: the API would refuse it.
     server.answers.append(says([TEXT]))
     await reply(model, stored(first, result, AssistantMessage(content="Well."), UserMessage(content="And?")))
-    assert [block["type"] for block in server.sent()[1]["content"]] == [block["type"] for block in mixed[:-1]]
+    assert [block["type"] for block in sent(server)[1]["content"]] == [block["type"] for block in mixed[:-1]]
 
 
 async def test_U15_a_reply_that_its_provider_has_paused_is_gone_on_with(server, models, says, events_of):
@@ -258,7 +217,7 @@ async def test_U15_a_reply_that_its_provider_has_paused_is_gone_on_with(server, 
         [{"role": "assistant", "content": as_it_comes(begun)}],
         [{"role": "assistant", "content": as_it_comes([*begun, *rest])}],
     ]
-    server.sent()
+    sent(server)
     assert answer.usage == Usage(input_tokens=30, output_tokens=15, provider_tools={"web_search": 3})
 
 
@@ -286,7 +245,7 @@ async def test_U15_another_provider_is_not_shown_what_the_first_ones_tools_did(s
     server.answers += [says(SEARCHED), says([TEXT])]
     first = (await reply(models(provider_tools=[SEARCH]), HELLO)).message
     await reply(models(host="localhost"), stored(first, UserMessage(content="Where?")))
-    assert server.sent()[1]["content"] == [{"type": "text", "text": first.content}]
+    assert sent(server)[1]["content"] == [{"type": "text", "text": first.content}]
     [record] = [each for each in caplog.records if "provider_parts_left_out" in each.getMessage()]
     assert "127.0.0.1" in str(vars(record))
 
@@ -297,7 +256,7 @@ async def test_U15_a_reply_that_an_interceptor_has_changed_goes_back_in_its_word
     first = (await reply(model, HELLO)).message.model_copy(update={"content": "He was born in [YEAR]."})
     await reply(model, stored(first, UserMessage(content="Where?")))
     said = {"type": "text", "text": "He was born in [YEAR]."}
-    assert server.sent()[1]["content"] == [THOUGHT, said, USE, RESULT]
+    assert sent(server)[1]["content"] == [THOUGHT, said, USE, RESULT]
     parts = first.extras["127.0.0.1"]["provider_parts"]
     assert not any("text" in block for block in parts["blocks"] if block["type"] == "text")
 
@@ -322,7 +281,7 @@ async def test_U15_code_of_the_provider_goes_on_in_its_container(server, models,
     await reply(model, stored(answer.message, result, last.message, UserMessage(content="And?")), [tool("add")])
     assert [request.get("container") for request in server.requests] == [None, "container_1", "container_1", None]
     assert {headers["anthropic-beta"] for headers in server.headers} == {"files"}
-    assert server.sent()[1]["content"] == [code, done, CALL]
+    assert sent(server)[1]["content"] == [code, done, CALL]
 
 
 async def test_U15_a_reply_that_is_cut_keeps_what_was_whole(server, quick):
@@ -332,7 +291,7 @@ async def test_U15_a_reply_that_is_cut_keeps_what_was_whole(server, quick):
     model = AnthropicMessages("m", base_url=server.base_url, http=quick, provider_tools=[SEARCH])
     first = (await reply(model, HELLO)).message
     await reply(model, stored(first, ToolMessage(tool_call_id="toolu_1", name="add", content="2")))
-    assert server.sent()[1]["content"] == as_it_comes([TEXT, USE, RESULT, CALL])
+    assert sent(server)[1]["content"] == as_it_comes([TEXT, USE, RESULT, CALL])
     await model.aclose()
 
 

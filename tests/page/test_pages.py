@@ -20,6 +20,19 @@ NARROW = {"width": 380, "height": 800}
 SHOWN = {"/webhooks": "Given up", "/schedules": "its run", "/batches": "2 of 40 lines", "/jobs": "index_folder"}
 """What is on pages that would load without it, too."""
 
+CUT = "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.getAttribute('aria-label'))"
+"""The tables that have to be scrolled sideways."""
+
+LEFT_EDGES = "links => links.map(link => link.getBoundingClientRect().left)"
+
+ROOM_LEFT = """box => {
+  const style = getComputedStyle(box), pen = document.createElement("canvas").getContext("2d");
+  pen.font = style.font;
+  const room = box.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return room - pen.measureText(box.placeholder).width;
+}"""
+"""What is left of a box when its placeholder stands in it, in pixels."""
+
 RULES = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
 """What axe looks at: of a theme nothing but its colours is its own."""
 
@@ -108,6 +121,26 @@ async def test_W15_at_380_pixels_a_figure_says_what_it_is_and_the_page_that_is_o
             labels = await cells.evaluate_all("cells => cells.map(cell => getComputedStyle(cell, '::before').content)")
             assert labels
             assert "none" not in labels, path
+
+
+@pytest.mark.parametrize("width", [NARROW["width"], 1120])
+async def test_W15_no_table_is_cut_at_the_edge_and_the_search_box_says_all_that_it_takes(
+    browser: Browser, served: Api, paths, width
+):
+    async with window(browser, served.url, served.local_key.made(), viewport={"width": width, "height": 800}) as tab:
+        for path in paths:
+            await tab.go(path)
+            assert await tab.page.locator(".scroll").evaluate_all(CUT) == [], path
+            if path != "/sign-in":
+                assert await tab.page.locator(".find input").evaluate(ROOM_LEFT) >= 0, path
+
+
+async def test_the_pages_in_the_bar_stand_where_they_stood_when_another_one_is_open(tab: Window):
+    places = []
+    for path in ("/", "/dead-letters"):
+        await tab.go(path)
+        places.append(await tab.page.locator(".bar nav a").evaluate_all(LEFT_EDGES))
+    assert places[0] == places[1]
 
 
 async def test_what_is_not_there_is_a_page_with_a_way_back(tab: Window):

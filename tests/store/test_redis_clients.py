@@ -1,11 +1,13 @@
 """What commands to Redis raise, against real servers in each state; and batches, which wait for them."""
 
 import asyncio
+from importlib.metadata import version
 
 import pytest
 import redis
 
 from toolfleet.batcher import Batcher
+from toolfleet.broker import celery_app
 from toolfleet.connections import connect, connect_async
 from toolfleet.errors import StoreRefuses, StoreUnreachable
 from toolfleet.settings import read_settings
@@ -24,6 +26,21 @@ def server():
 async def client(server):
     async with connect_async(read_settings(redis_url=server.url)) as connected:
         yield connected
+
+
+async def test_connections_are_known_by_one_name_that_is_made_once(server):
+    with (
+        connect(read_settings(redis_url=server.url)) as blocking,
+        celery_app(read_settings(redis_url=server.url)).connection() as broker,
+    ):
+        async with connect_async(read_settings(redis_url=server.url)) as client:
+            channel = broker.default_channel
+            told = [blocking.client_info(), await client.client_info(), channel.commands.client_info()]
+            pools = [blocking.connection_pool, client.connection_pool, channel.pool]
+            drivers = {id(pool.make_connection().driver_info) for pool in pools for _ in range(2)}
+    name = f"redis-py(toolfleet_v{version('toolfleet')})"
+    assert [(each["lib-name"], each["lib-ver"]) for each in told] == [(name, version("redis"))] * 3
+    assert len(drivers) == 1
 
 
 async def commands_of(client):

@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 import redis
 import redis.sentinel
 
-_NOT_FOR_OTHERS: Final = frozenset({"connection_class", "max_connections", "socket_timeout", "retry_on_timeout"})
+_NOT_FOR_OTHERS: Final = frozenset(
+    {"connection_class", "driver_info", "max_connections", "socket_timeout", "retry_on_timeout"}
+)
 
 
 def address_of(channel: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import redis
 from kombu.transport.redis import Channel
 
+from toolfleet.driver import driver
 from toolfleet.keys import Keys
 from toolfleet.streams import scripts
 from toolfleet.streams.entries import StreamMessage, encode
@@ -220,7 +221,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001  # kombu's signature
         parameters: dict[str, Any] = super()._connparams(asynchronous)
         # Replies come as RESP2 lists whatever the client's default is.
-        return parameters | {"protocol": 2}
+        return parameters | {"protocol": 2, "driver_info": driver()}
 
 
 def _refuse_unsupported_options(options: dict[str, Any]) -> None:

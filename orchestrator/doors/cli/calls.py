@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.calls import Failed, FailureKind, Returned, run_of
 from toolfleet.jobs import Completion, complete
 from toolfleet.orchestrator.doors.cli.printed_log import PrintedLog
 from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
@@ -31,11 +31,14 @@ from toolfleet.orchestrator.doors.cli.telling import (
     print_json,
     state_of,
     took,
+    warn,
 )
 from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import SHOWN_CHARACTERS, moment, one_line, plural, shortened
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
+from toolfleet.orchestrator.run.requested import turn_of
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.terminal import harmless
@@ -116,7 +119,9 @@ def show(call_id: CallId, *, as_json: AsJson = False) -> None:
 def logs(
     call_id: CallId,
     *,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with new lines until the call has ended.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for the call if need be, and go on until it has ended.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what a call's tool has logged, attempt by attempt: the newest lines that are kept.
@@ -226,8 +231,7 @@ async def _show(session: Session, beginning: str, *, as_json: bool) -> None:
     if as_json:
         print_json(call_facts(call))
         return
-    if call.state is CallState.UNKNOWN and not call.turn:
-        raise RunNotFound(f"nothing is known of call {call.call_id}: no stored run asked for it, and it has no result")
+    _must_be_known(call)
     console = Console()
     for name, value in _described(call):
         text = harmless(shortened(value, SHOWN_CHARACTERS * 20))
@@ -257,6 +261,8 @@ def _described(call: CallStanding) -> list[tuple[str, str]]:
 
 async def _logs(session: Session, beginning: str, *, follow: bool, as_json: bool) -> None:
     call_id = await session.call_named(beginning)
+    if follow:
+        await _until_asked_for(session, call_id)
     printed = PrintedLog(as_json=as_json)
     while True:
         is_over = not follow or (await session.overview.call(call_id)).is_over
@@ -266,6 +272,44 @@ async def _logs(session: Session, beginning: str, *, follow: bool, as_json: bool
         await asyncio.sleep(FOLLOW_EVERY_S)
     if printed.is_empty and not as_json:
         typer.echo(f"Nothing that call {call_id} has logged is kept.", err=True)
+
+
+async def _until_asked_for(session: Session, call_id: str) -> None:
+    """Wait until there is such a call. Raises RunNotFound once there can be none."""
+    is_told = False
+    while True:
+        # Before the call is looked for, which its run may make meanwhile.
+        run = await _run_of(session, call_id)
+        try:
+            call = await session.overview.call(call_id)
+        except RunNotFound:
+            if run is None or not _may_ask_for(run, call_id):
+                raise
+        else:
+            _must_be_known(call)
+            return
+        if not is_told:
+            warn(f"call {call_id} is not asked for yet: waiting for its run, which is {run.state}")
+            await session.warn_unless_somebody_goes_on(run.model)
+            is_told = True
+        await asyncio.sleep(FOLLOW_EVERY_S)
+
+
+async def _run_of(session: Session, call_id: str) -> Run | None:
+    try:
+        return (await session.store.load(run_of(call_id))).run
+    except RunNotFound:
+        return None
+
+
+def _may_ask_for(run: Run, call_id: str) -> bool:
+    """Whether a run that goes on may come to this call: it asks for those of a turn in one reply."""
+    return not run.state.is_terminal and turn_of(call_id) > run.turn
+
+
+def _must_be_known(call: CallStanding) -> None:
+    if call.state is CallState.UNKNOWN and not call.turn:
+        raise RunNotFound(f"nothing is known of call {call.call_id}: no stored run asked for it, and it has no result")
 
 
 async def _cancel(session: Session, orchestrator: Orchestrator, beginnings: Sequence[str]) -> None:

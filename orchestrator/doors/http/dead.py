@@ -21,7 +21,7 @@ from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.records import Place, RunBody
 from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.orchestrator.fleet.publishers import publisher_for
-from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters, NotReplayed, Replay
+from toolfleet.orchestrator.status.dead_letters import LOOKED_AT, DeadLetter, DeadLetters, Look, NotReplayed, Replay
 
 router = APIRouter(prefix="/v1/dead", tags=["dead letters"], route_class=JsonRoute)
 
@@ -46,6 +46,11 @@ class Chosen(RunBody):
     )
     reason: Annotated[str, Field(max_length=1000)] = Field(
         default="", description="Only letters whose reason contains this, in capitals or not."
+    )
+    after: Annotated[str, Field(max_length=50)] = Field(
+        default="",
+        description="`after` of the page that you have: only letters older than that.",
+        json_schema_extra={"pattern": "^([1-9][0-9]{0,18}-[0-9]{1,19})?$", "examples": [""]},
     )
 
     def includes(self, letter: DeadLetter) -> bool:
@@ -98,14 +103,16 @@ class LetterView(BaseModel):
 
 
 class LetterList(BaseModel):
-    """Dead letters, the newest first."""
+    """Dead letters, the newest first, and how many there are like them among those that were looked through."""
 
     count: int
     """How many are meant, listed here or not."""
+    is_at_least: bool = Field(description=f"Whether there may be more: {LOOKED_AT} letters are looked through at once.")
     by_tool: dict[str, int]
     by_reason: dict[str, int]
     """The most frequent reasons."""
     letters: list[LetterView]
+    after: str | None = Field(description="What the next page is asked for with; null behind the last letter.")
 
 
 class Outcome(BaseModel):
@@ -122,12 +129,16 @@ class Outcome(BaseModel):
 @router.get("")
 async def list_letters(wanted: Annotated[LettersAsked, Query()], _grant: Admin, door: Through) -> LetterList:
     """Count the dead letters of a tool, or with some reason, and list the newest of them."""
-    letters = await _meant(door, wanted)
+    look = await _meant(door, wanted)
+    letters = look.found
+    after = letters[wanted.limit - 1].letter_id if len(letters) > wanted.limit else look.after
     return LetterList(
         count=len(letters),
+        is_at_least=bool(look.after),
         by_tool=dict(Counter(letter.tool for letter in letters).most_common(REASONS_TOLD)),
         by_reason=dict(Counter(letter.reason for letter in letters).most_common(REASONS_TOLD)),
         letters=[LetterView.of(letter) for letter in letters[: wanted.limit]],
+        after=after or None,
     )
 
 
@@ -164,14 +175,13 @@ async def drop(asked: Handled, _grant: Admin, door: Through) -> Outcome:
     return Outcome(done=sum(dropped))
 
 
-async def _meant(door: Door, chosen: Chosen) -> list[DeadLetter]:
-    letters = await DeadLetters(door.client, door.settings).newest()
-    return [letter for letter in letters if chosen.includes(letter)]
+async def _meant(door: Door, chosen: Chosen) -> Look:
+    return await DeadLetters(door.client, door.settings).look(chosen.includes, after=chosen.after)
 
 
-async def _expected(door: Door, asked: Handled) -> list[DeadLetter]:
+async def _expected(door: Door, asked: Handled) -> Sequence[DeadLetter]:
     """Return the letters that are meant. Raises Problem where there are not as many as was said."""
-    letters = await _meant(door, asked)
+    letters = (await _meant(door, asked)).found
     if len(letters) != asked.expected:
         detail = f"there are {len(letters)} such letters now, not {asked.expected}: look again"
         raise Problem(HTTPStatus.CONFLICT, detail, code="count-changed", count=len(letters))

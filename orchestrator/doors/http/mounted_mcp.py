@@ -84,27 +84,32 @@ class _OnDemand:
 
     async def app(self) -> McpApp:
         """Return it, living."""
-        if (app := self._app) is None:
+        if self._app is None:
             # On a thread: this loop has others to serve meanwhile, who may ask for it, too.
             await asyncio.to_thread(import_module, "toolfleet.orchestrator.doors.mcp")
-            app = self._app = self._app or self._make()
+        self._one()  # what it cannot be made of is said to whoever asks
         self._is_wanted.set()
         await self._is_open.wait()
-        return app
+        return self._one()
 
     async def serve(self) -> None:
         """Keep it alive from when it is wanted until `close`. In one task, as the SDK demands, and in no request's."""
         await self._is_wanted.wait()
         if self._is_over.is_set():
             return
-        app = self._app = self._app or self._make()
         try:
-            async with app.living():
+            async with self._one().living():
                 self._is_open.set()
                 await self._is_over.wait()
         finally:
             self._is_open.clear()
             self._app = None  # it lives once
+
+    def _one(self) -> McpApp:
+        """Return the one that lives, or that lives next."""
+        if self._app is None:
+            self._app = self._make()
+        return self._app
 
     def close(self) -> None:
         """Let `serve` end."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -24,36 +26,46 @@ Part = Annotated[str, Query(max_length=1000)]
 
 
 @router.get("/dead-letters")
-async def letters(request: Request, grant: Admin, door: Through, *, tool: Part = "", reason: Part = "") -> Response:
+async def letters(
+    request: Request,
+    grant: Admin,
+    door: Through,
+    *,
+    tool: Part = "",
+    reason: Part = "",
+    after: Annotated[str, Query(max_length=50)] = "",
+) -> Response:
     """Count and list the letters that are meant."""
-    return await _shown(request, grant, door, tool=tool, reason=reason)
+    return await _shown(request, grant, door, meant={"tool": tool, "reason": reason, "after": after})
 
 
 @router.post("/dead-letters")
 async def handle(request: Request, grant: Admin, door: Through) -> Response:
     """Put back or drop all that are meant; the number that was confirmed has to be theirs still."""
     form = form_of(request)
-    expected, tool, reason = form.get("expected", ""), form.get("tool", ""), form.get("reason", "")
+    expected = form.get("expected", "")
+    meant = {name: form.get(name, "") for name in ("tool", "reason", "after")}
     if not (expected.isascii() and expected.isdigit() and len(expected) <= MAX_DIGITS):
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "say how many letters are meant")
     if form.get("confirmed") != "yes":
         asked = {"action": form.get("action", ""), "expected": int(expected), "force": form.get("force", "")}
-        return await _shown(request, grant, door, tool=tool, reason=reason, asked=asked)
-    meant = {"tool": tool, "reason": reason, "expected": int(expected)}
+        return await _shown(request, grant, door, meant=meant, asked=asked)
+    counted = {**meant, "expected": int(expected)}
     match form.get("action"):
         case "replay":
             force = form.get("force") == "yes"
-            outcome = await http_dead.replay(http_dead.ToReplay(**meant, force=force), grant, door)
+            outcome = await http_dead.replay(http_dead.ToReplay(**counted, force=force), grant, door)
         case "drop":
-            outcome = await http_dead.drop(http_dead.Handled(**meant), grant, door)
+            outcome = await http_dead.drop(http_dead.Handled(**counted), grant, door)
         case _:
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "say whether to put them back or to drop them")
     done = {"action": form["action"], "outcome": outcome}
-    return await _shown(request, grant, door, tool=tool, reason=reason, done=done)
+    return await _shown(request, grant, door, meant=meant, done=done)
 
 
-async def _shown(request: Request, grant: Any, door: Any, *, tool: str, reason: str, **values: Any) -> Response:
-    wanted = http_dead.LettersAsked(tool=tool, reason=reason, limit=SHOWN)
+async def _shown(request: Request, grant: Any, door: Any, *, meant: Mapping[str, str], **values: Any) -> Response:
+    wanted = http_dead.LettersAsked(**meant, limit=SHOWN)
     found = await http_dead.list_letters(wanted, grant, door)
-    shown = {"asked": None, "done": None, **values}
-    return await page(request, "dead.html", found=found, tool=tool, reason=reason, **shown)
+    following = "" if found.after is None else f"/dead-letters?{urlencode({**meant, 'after': found.after})}"
+    shown = {"asked": None, "done": None, "following": following, **meant, **values}
+    return await page(request, "dead.html", found=found, **shown)

@@ -358,6 +358,44 @@ def test_what_waits_alone_goes_in_the_order_of_one_by_one(
     assert transport.waiting == set()
 
 
+@given(
+    groups=st.lists(
+        st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"), st.integers(1, 90)), min_size=1, max_size=8
+    ),
+    terms=st.dictionaries(
+        st.sampled_from("abc"), st.builds(TenantTerms, weight=st.sampled_from([0.5, 1.0, 3.0])), max_size=2
+    ),
+    limited=st.dictionaries(st.sampled_from("cd"), st.just(TenantTerms(ceiling=2)), max_size=1),
+    budgets=st.lists(st.integers(1, 120), min_size=1, max_size=8),
+)
+@how(max_examples=40, deadline=None)
+def test_rounds_of_many_tenants_and_runs_go_in_the_order_of_one_by_one(
+    transport_of_a_module: Transport,
+    groups: list[tuple[str, str, int]],
+    terms: dict[str, TenantTerms],
+    limited: dict[str, TenantTerms],
+    budgets: list[int],
+) -> None:
+    transport = Transport(transport_of_a_module.client)
+    room = Room(Gates(), terms=terms | limited)
+    for tenant, said in room.terms.items():
+        known = {name: value for name, value in said._asdict().items() if value is not None}
+        transport.client.hset(transport.keys.tenants(), tenant, json.dumps(known))
+    transport.fetch(1, SLOTS)
+    transport.publish([Call(f"first.1.{n}", run_id="first") for n in range(UNKNOWN_SLOTS)])
+    for at, (tenant, run, count) in enumerate(groups):
+        calls = [Call(f"{tenant}{run}.{at}.{n}", 3, tenant, f"{tenant}{run}") for n in range(count)]
+        transport.publish(calls)
+        for call in calls:
+            room.let_wait(call, transport.now)
+    assert len(transport.fetch(UNKNOWN_SLOTS, 0)) == UNKNOWN_SLOTS
+    for budget in [*budgets, *[120] * len(groups)]:
+        expected = [call.call_id for call, _ in room.look_and_admit(budget, transport.now)]
+        assert [call_id for _, _, call_id, _ in transport.fetch(budget, SLOTS)] == expected
+    assert transport.waiting == set(room.calls)
+    assert all(call.tenant in limited for call in room.calls.values())  # whose places nobody gives up here
+
+
 @pytest.mark.timeout(600)
 def test_the_scripts_do_what_the_model_says():
     with temporary_server() as Fleet.server:

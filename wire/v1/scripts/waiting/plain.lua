@@ -35,12 +35,11 @@ do  -- a script has no more than 200 local names at once
 
     -- Whether the first or the last of the messages at the end of a line have waited there before: somebody has lost the
     -- reply to them and sent them again. That was a moment ago, so it is not looked for further on.
-    local BEHIND = 100 * PARTS
+    local BEHIND = 50 * PARTS
     local function wait_twice(line, parts)
-        for _, at in ipairs({4, #parts - PARTS + 4}) do
-            if redis.call('LPOS', line, parts[at], 'RANK', -2, 'MAXLEN', 2 * #parts + BEHIND) then return true end
-        end
-        return false
+        local first, last = parts[4], parts[#parts - PARTS + 4]
+        local function waits_twice(call) return redis.call('LPOS', line, call, 'RANK', -2, 'MAXLEN', 2 * #parts + BEHIND) end
+        return waits_twice(last) or (first ~= last and waits_twice(first))
     end
 
     -- Those that do not wait yet, of these.

@@ -14,7 +14,7 @@ from post import Post
 from tests.cli.loaded import LOADED
 from tests.counting import CountedTests
 from tests.few_failed import FewFailed
-from tests.longest_first import longest_first
+from tests.longest_first import begin_elsewhere, longest_first
 from tests.orphans import NoOrphans
 from tests.shared_by_directory import NAME, SharedByDirectory
 from toolfleet.local.embedded_server import EmbeddedServer
@@ -40,11 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Nothing that is loaded goes away meanwhile: looking for garbage took a sixth of the time, in every process.
 
     Nor does it later: each look at all of it took a second, so what is there now is looked at no more.
     """
+    begin_elsewhere(session.config)
     gc.disable()
     try:
         return (yield)

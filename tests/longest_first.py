@@ -1,4 +1,6 @@
-"""The files that take longest are run first: one that begins last holds up the end, with a core that has nothing to do.
+"""The order of tests, and of collecting them.
+
+The files that take longest are run first: one that begins last holds up the end, with a core that has nothing to do.
 
 `--dist loadfile` gives files to processes in the order in which they were collected, told `--no-loadscope-reorder`:
 without it those with the most tests would come first, and a file of two long tests last.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -129,6 +131,20 @@ LONGEST: Final = (
 
 
 def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The same tests; those of one file stay together, in their order."""
+    """The same tests; those of one file stay together, in their order, and the other files follow by name."""
     ranks = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
-    return sorted(items, key=lambda item: ranks.get(item.path, len(ranks)))
+    return sorted(items, key=lambda item: (ranks.get(item.path, len(ranks)), item.path))
+
+
+def begin_elsewhere(config: pytest.Config) -> None:
+    """Have each of xdist's processes collect the same directories, beginning with others.
+
+    At a first run each file's assertions are to be rewritten: so each process does a part, and finds the others' done.
+    """
+    given: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if given is not None and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        share = int(given["workerid"].removeprefix("gw")) / given["workercount"]
+        there = [path for path in TESTS.iterdir() if path.is_dir() or path.match("test_*.py")]
+        names = sorted(str(path) for path in there if not path.name.startswith((".", "_")))
+        first = int(share * len(names))
+        config.args[:] = [*names[first:], *names[:first]]

@@ -53,6 +53,38 @@ def test_xdist_begins_with_the_longest_files_and_keeps_the_order_within_each(tmp
     assert run == [*files, "test_a.py::test_one", "test_a.py::test_other"], ended
 
 
+NOTING = """
+import os
+from pathlib import Path
+
+with Path(__file__).parents[1].joinpath(os.environ["PYTEST_XDIST_WORKER"]).open("a") as file:
+    file.write(Path(__file__).parent.name)
+
+def test_it(): pass
+"""
+
+
+def test_each_of_xdists_processes_begins_to_collect_at_another_directory_and_has_the_same_tests(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
+    hook = "\ndef pytest_collection(session):\n    order.begin_elsewhere(session.config)\n"
+    (tmp_path / "conftest.py").write_text(CONFTEST + hook)
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"test_{name}.py").write_text(NOTING)
+
+    ended = subprocess.run(
+        [*(sys.executable, "-m", "pytest", "--numprocesses", "2", "-p", "xdist", "-p", "no:cacheprovider")],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(TESTS.parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "4 passed" in ended.stdout, ended
+    assert [(tmp_path / worker).read_text() for worker in ("gw0", "gw1")] == ["abcd", "cdab"]
+
+
 def test_tests_of_no_named_file_keep_their_order(request: pytest.FixtureRequest) -> None:
     here = [item for item in request.session.items if item.path == Path(__file__)]
     assert longest_first(here) == here

@@ -317,3 +317,14 @@ def test_a_room_that_was_written_over_keeps_no_call_from_being_settled(transport
     transport.settle(held)
     assert transport.client.exists(transport.keys.result(first.call_id))
     assert int(transport.client.hget(transport.keys.counters(), "waiting_room_failures")) >= 1
+
+
+def test_who_takes_thousands_at_once_reads_them_in_parts(transport):
+    transport.fetch(1, 6000)
+    transport.publish(calls(5000), claim_s="600")
+    came = []
+    while len(came) < 5000:
+        again_ms, deliveries = transport.fetched(6000 - len(came), 6000)
+        came += [delivery[2] for delivery in deliveries]
+        assert again_ms == (-2 if len(came) < 5000 else -1)
+    assert sorted(came) == [call.call_id for call in calls(5000)]

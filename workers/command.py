@@ -33,7 +33,7 @@ from toolfleet.settings import Settings, read_settings
 from toolfleet.terminal import harmless
 from toolfleet.tool import Tool
 from toolfleet.workers.app import modules_from_environment, worker_app
-from toolfleet.workers.celery.joining import join
+from toolfleet.workers.celery.joining import join, once_it_answers
 from toolfleet.workers.celery.node_name import generated_name, hold_name
 from toolfleet.workers.each_shard import serve_each_shard
 from toolfleet.workers.modules import not_served, tools_of
@@ -155,7 +155,7 @@ def worker(
         else:
             log.warning("tools_not_served", told=line)
     with redis_or_embedded(**({} if metrics_port is None else {"metrics_port": metrics_port})) as settings:
-        join(settings)
+        once_it_answers(lambda: join(settings))
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])
         celery = worker_app(settings, tools, around, changing_in(imported))
         if settings.broker_url:

@@ -13,14 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from kombu.exceptions import OperationalError
+
 from toolfleet.connections import connect
-from toolfleet.errors import NameTaken
+from toolfleet.errors import NameTaken, StoreUnreachable
 from toolfleet.keys import NODE_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.scripts import wire_script
 from toolfleet.settings import Settings
 from toolfleet.supervision import start_thread
+from toolfleet.workers.celery.joining import once_it_answers
 
 log = FactLog("toolfleet.workers")
 
@@ -41,14 +44,14 @@ def generated_name(pool: str) -> str:
 
 @contextmanager
 def hold_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
-    """Hold the name `worker@host` to the end of the block. Raises NameTaken, StoreUnreachable.
+    """Hold the name `worker@host` to the end of the block. Raises NameTaken, StoreRefuses.
 
-    That of a worker which was killed is waited for, NODE_TTL_S at most.
+    That of a worker which was killed is waited for, NODE_TTL_S at most; a server that is away, however long.
     """
     with connect(settings) as client:
         key, holder, stop = settings.keys.node(node), secrets.token_hex(8), threading.Event()
         hold = client.register_script(HOLD)
-        _take(celery, node, lambda: bool(hold(keys=[key], args=[holder, NODE_TTL_S * 1000])))
+        once_it_answers(lambda: _take(celery, node, lambda: bool(hold(keys=[key], args=[holder, NODE_TTL_S * 1000]))))
         start_thread("node-name", _keep, hold, key, holder, stop)
         try:
             yield
@@ -61,7 +64,10 @@ def hold_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
 def _take(celery: Any, node: str, try_to_take: Any) -> None:
     give_up_at = time.monotonic() + NODE_TTL_S + MARGIN_S
     while not try_to_take():
-        answered = celery.control.ping(destination=[node], timeout=PING_S)
+        try:
+            answered = celery.control.ping(destination=[node], timeout=PING_S)
+        except OperationalError as error:
+            raise StoreUnreachable(f"nobody can be asked whether {node} lives: {error}") from error
         if answered or time.monotonic() > give_up_at:
             raise NameTaken(
                 f"another worker is called {node}: choose another --name, or leave it out and one is made up"

@@ -48,7 +48,7 @@ def built(source: Path) -> Path:
 
 
 def check() -> None:
-    """Run our module's own tests, and all that `go vet` looks at with them. Raises AssertionError with what they say."""
+    """Run our module's own tests, and all of `go vet`. Raises AssertionError with what they say."""
     with FileLock(BUILT / "lock", timeout=WITHIN_S), tempfile.TemporaryDirectory(dir=BUILT) as folder:
         modfile = Path(folder, "go.mod")
         modfile.write_text(_module(_sources(), (REPOSITORY / "workers-go" / "go.mod").read_text().split("// In a")[0]))

@@ -11,6 +11,7 @@ import time
 
 import httpx
 import pytest
+import requests
 from fastapi.routing import APIRoute, iter_route_contexts
 from hypothesis import HealthCheck, settings
 
@@ -140,10 +141,18 @@ def url(http_fleet):
     bound.close()
 
 
+@pytest.fixture(scope="module")
+def session():
+    """One for all requests: each would make one, connect, and look for proxies in all variables."""
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda said: said)
-def test_requests_are_answered_as_documented(method, path, schema, url, checked):
+def test_requests_are_answered_as_documented(method, path, schema, url, checked, session):
     def ask(case):
-        case.call_and_validate(base_url=url, timeout=20, checks=checked)
+        case.call_and_validate(base_url=url, session=session, timeout=20, checks=checked)
 
     config = builder.HypothesisTestConfig(schema.config, list(builder.HypothesisTestMode), explicit_settings=EACH)
     builder.create_test(operation=schema[path][method], test_func=ask, config=config)()

@@ -77,6 +77,13 @@ def test_a_pack_says_which_of_its_settings_is_missing(terminal: Terminal, comman
     assert refused.code == ExitStatus.CONFIGURATION
 
 
+@pytest.mark.parametrize("question", ["", " \n"])
+def test_a_question_that_is_empty_is_not_asked(terminal: Terminal, question: str) -> None:
+    refused = terminal.say("run", question)
+    assert refused.code == ExitStatus.USAGE
+    assert "the question is empty" in refused.err
+
+
 def test_no_tool_module(terminal: Terminal) -> None:
     assert "no tool module: name one, for example --import" in terminal.run("worker").complaint()
 

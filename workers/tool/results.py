@@ -94,7 +94,8 @@ def failure_of(error: BaseException, *, max_chars: int = 4000) -> Failed:
     """Return what the model reads when a tool raised: its message without a traceback."""
     try:
         text = encodable(str(error).strip()[:max_chars])
-        if type(error).__str__ is KeyError.__str__:  # a bare name in quotes says nothing
+        # A bare name in quotes says nothing, nor does the number in sys.exit(3).
+        if type(error).__str__ is KeyError.__str__ or (isinstance(error, SystemExit) and isinstance(error.code, int)):
             text = f"{type(error).__name__}: {text}"
     except Exception:  # noqa: BLE001  # an exception of the tool's own making may fail at that too
         text = ""

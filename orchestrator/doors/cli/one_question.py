@@ -34,7 +34,10 @@ def ask(
     """
     name_of_model(model)  # said before workers are started, if it cannot be asked
     console = Console(stderr=as_json)
-    asked = with_images(sys.stdin.read() if question == "-" else question, images)
+    text = sys.stdin.read() if question == "-" else question
+    if not (text.strip() or images):
+        raise typer.BadParameter("nothing is asked: the question is empty")
+    asked = with_images(text, images)
     with ExitStack() as stack:
         if tools:
             with console.status("starting workers …"):

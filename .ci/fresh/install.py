@@ -23,6 +23,10 @@ COMPILED = ("--compile-bytecode",)
 
 ANEW = ("--reinstall-package", "toolfleet")
 
+TOLD = re.compile(r"^[\w:]+\.(index-url|cert)='(.*)'$", re.MULTILINE)
+
+VARIABLES = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
+
 
 @dataclass(frozen=True)
 class Wheel:
@@ -34,6 +38,8 @@ class Wheel:
     path: Path
     step: Path
     uv: Path
+    told: Mapping[str, str]
+    """What pip was told of its index, for uv, which does not read that."""
 
     def installed(self, venv: Path, python: Python, account: Account, extras: str = "") -> Path:
         """The `bin` of a new environment with nothing but this and, perhaps, extras, as everybody installs it."""
@@ -59,7 +65,7 @@ class Wheel:
 
     def _add(self, venv: Path, account: Account, *words: str) -> None:
         pip = [self.uv, "pip", "install", "--quiet", "--python", venv / "bin" / "python"]
-        done([*pip, *words], environment=account.environment)
+        done([*pip, *words], environment={**account.environment, **self.told})
 
     def _with(self, extras: str) -> str:
         return f"{self.path}[{extras}]" if extras else str(self.path)
@@ -69,11 +75,16 @@ def build_wheel(checkout: Path, folder: Path, python: Python) -> Wheel:
     """The wheel, built from the checkout as pip builds it."""
     done([python.path, "-m", "venv", folder / "build"])
     binaries = folder / "build" / "bin"
-    pip = [binaries / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    done([*pip, "wheel", "--no-deps", "--wheel-dir", folder / "dist", checkout])
-    done([*pip, "install", "uv"])
+    pip = [binaries / "python", "-m", "pip", "--disable-pip-version-check"]
+    done([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "dist", checkout])
+    done([*pip, "install", "--quiet", "uv"])
     [wheel] = (folder / "dist").glob("toolfleet-*.whl")
-    return Wheel(wheel, checkout / "deploy" / "install", binaries / "uv")
+    return Wheel(wheel, checkout / "deploy" / "install", binaries / "uv", told(done([*pip, "config", "list"])))
+
+
+def told(config: str) -> dict[str, str]:
+    """What `pip config list` says of the index and its certificates, as the variables that uv reads."""
+    return {VARIABLES[name]: value for name, value in TOLD.findall(config)}
 
 
 def image_installed(checkout: Path, folder: Path, python: Python, account: Account) -> Path:

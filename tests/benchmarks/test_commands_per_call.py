@@ -33,13 +33,12 @@ LONE_CALL = Counted(
         "xpending": 2,
         "xrange": 1,
         "set": 2,
-        "exists": 2,
+        # One of them whether anything waits in the queue's room; if not, it goes straight into a stream that is short.
+        "exists": 3,
+        "xlen": 1,
         "expire": 1,
         # That it has ended, and how: of a batch once for each kind of end, and not by a process that may be killed.
         "hincrby": 1,
-        # Whether anything waits in the queue's room, and whether the stream is short enough to go straight there:
-        "hlen": 1,
-        "xlen": 1,
     },
 )
 BELOW_ITS_LIMITS = Counted(
@@ -52,7 +51,8 @@ BELOW_ITS_LIMITS = Counted(
         "hset": 2,  # a start, and a place
         "pexpire": 1,
         "hdel": 1,
-        "hlen": 3,  # as above, how many places are taken, and whether anybody waits for the one that is free again
+        "hlen": 1,  # how many places are taken
+        "exists": 4,  # as above, and whether anybody waits for the place that is free again
         "xlen": 3,  # what goes into a stream has taken its start, so all levels are to be short enough
     },
 )
@@ -73,7 +73,7 @@ RUN_OF_ONE_TURN = Counted(
         "xdel": 1,
         "xpending": 2,
         "set": 3,  # one of them notes what the model has called its call
-        "exists": 2,
+        "exists": 3,
         "expire": 1,
         "pexpire": 12,
         "time": 6,
@@ -85,7 +85,6 @@ RUN_OF_ONE_TURN = Counted(
         "srem": 2,
         "zadd": 10,  # five of them say in which state the run is: one in each script that writes to it
         "zrange": 1,
-        "hlen": 1,
         "xlen": 2,  # one of them to be packed
         # To be packed:
         "memory|usage": 1,

@@ -18,8 +18,8 @@ def test_a_waiting_call_takes_at_most_one_and_a_half_kibibytes_of_redis(tmp_path
 
     assert [(point["at"], point["calls"]) for point in points] == [(1_000, 11_000), (10_000, 10_100)]
     assert all(100 < point["redis_bytes_per_waiting_call"] <= 1536 for point in points)
-    # A call that waits for a slot, and is alone in its run, enters that run's line and leaves it; besides, what each costs
-    # the server in commands does not grow with how many wait. Processor time is told, not tested.
+    # A call that waits for a slot, alone in its run, enters that run's line and leaves it. Besides, what each costs the
+    # server in commands does not grow with how many wait. Processor time is told, not tested.
     few, many = (point["commands"] for point in points)
     assert many <= 1.1 * few + 2
 

@@ -214,7 +214,7 @@ async def test_a_reply_that_is_begun_anew_leaves_nothing_of_its_first_beginning(
     assert server.request_count == 3
     assert [event for event in events if event in stored] == stored
     void = [event for event in events if event not in stored]
-    assert 0 < len(void) < 15
+    assert len(void) < 15  # none where nobody had heard of it yet
     assert numbers(events) == sorted(set(numbers(events)))
     assert (
         next(event["item"]["id"] for event in events if event["type"] == "response.output_item.added") == final[0]["id"]

@@ -38,6 +38,8 @@ class FewFailed:
     def pytest_sessionfinish(self, session: pytest.Session) -> object:
         result = yield
         is_sound = not (self._uncollected or self._counted.passed_over or self._orphans.left)
-        if session.exitstatus == pytest.ExitCode.TESTS_FAILED and 0 < len(self._failed) <= AT_MOST and is_sound:
+        is_kept = session.config.pluginmanager.hasplugin("cacheprovider")
+        is_few = session.exitstatus == pytest.ExitCode.TESTS_FAILED and 0 < len(self._failed) <= AT_MOST
+        if is_few and is_sound and is_kept:
             session.config.cache.set(WRITTEN, sorted(self._failed))
         return result

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from benchmarks.about import about
 from benchmarks.scale.kept import put_into
-from benchmarks.scale.model import Costs, reference
-from benchmarks.scale.points import LEAST_CALLS, Axis, Point, of_orchestrators, of_waiting, of_workers
+from benchmarks.scale.model import Costs, is_modelled, reference
+from benchmarks.scale.points import LEAST_CALLS, Axis, Point, of_orchestrators, of_runs, of_waiting, of_workers
 from benchmarks.scale.stand import CONCURRENCY
 from benchmarks.scale.telling import table_of, table_of_model, tables_of_larger
 
@@ -21,8 +21,9 @@ FULL = {
     "workers": (1, 2, 4, 8),
     "orchestrators": (1, 2, 4),
     "waiting": (1_000, 10_000, 100_000, 1_000_000),
+    "runs": (10, 100, 1_000, 10_000),
 }
-QUICK = {"workers": (1, 2), "orchestrators": (1, 2), "waiting": (1_000, 10_000)}
+QUICK = {"workers": (1, 2), "orchestrators": (1, 2), "waiting": (1_000, 10_000), "runs": (10, 1_000)}
 CALLS, QUICK_CALLS, QUICK_WAITING = 20_000, 2_000, 10_000
 
 console = Console(stderr=True, highlight=False)
@@ -38,11 +39,15 @@ def measured(axes: list[Axis], *, quick: bool, most: int, at: list[int] | None =
         yield from of_orchestrators(wanted["orchestrators"], calls)
     if "waiting" in axes:
         yield from of_waiting(tuple(count for count in wanted["waiting"] if count <= most), least_calls)
+    if "runs" in axes:
+        yield from of_runs(wanted["runs"], least_calls)
 
 
 def main(
     *,
-    only: Annotated[list[str] | None, typer.Option(help="workers, orchestrators or waiting; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="workers, orchestrators, waiting or runs; may be repeated.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A look of half a minute.")] = False,
     most: Annotated[int, typer.Option(min=1_000, help="No more calls than these in the queue.")] = 1_000_000,
     at: Annotated[
@@ -53,7 +58,7 @@ def main(
     ] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw them, as SVG.")] = None,
 ) -> None:
-    """Measure what more workers, orchestrators and waiting calls do, and print what a model makes of it.
+    """Measure what more workers, orchestrators, waiting calls and runs do, and print what a model makes of it.
 
     Takes about a quarter of an hour and 3 GB of memory, most of it for a million waiting calls.
 
@@ -83,7 +88,7 @@ def tell(points: list[Point]) -> None:
     out = Console(width=None if sys.stdout.isatty() else 130)
     for axis in dict.fromkeys(point.axis for point in points):
         out.print(table_of([point for point in points if point.axis == axis], f"By {axis}"))
-    if any(point.axis != "waiting" for point in points):
+    if any(is_modelled(point) for point in points):
         out.print(table_of_model(points, CONCURRENCY))
     out.print(*tables_of_larger(Costs.of(reference(points))), sep="\n")
 

@@ -24,7 +24,7 @@ from toolfleet.settings import Settings
 SECRET = "not-a-secret-only-a-benchmark"
 UNSETTLED = 2_000_000
 MESSAGE_CALLS = 100
-"""Calls of one assistant message; more of them are more messages at once."""
+"""Calls of one assistant message, unless an order says another number; more calls are more messages at once."""
 
 
 class Order(BaseModel):
@@ -32,6 +32,7 @@ class Order(BaseModel):
 
     tool: str
     calls: int
+    message_calls: int = MESSAGE_CALLS
     settled: bool = True
     collect: bool = False
     """Send nothing; wait for the calls that an earlier order has sent."""
@@ -65,7 +66,7 @@ class Driver:
         """Do what the order says. Raises WrongResults."""
         began, used_s = time.perf_counter(), cpu_s(psutil.Process())
         if not order.collect:
-            await self._send(order.tool, order.calls)
+            await self._send(order)
         if order.settled:
             await self._collect()
         memory = psutil.Process().memory_info().rss
@@ -73,11 +74,11 @@ class Driver:
             seconds=time.perf_counter() - began, cpu_s=cpu_s(psutil.Process()) - used_s, resident_bytes=memory
         )
 
-    async def _send(self, tool: str, calls: int) -> None:
-        dispatched = self._orchestrator.dispatched + calls
-        for first in range(0, calls, MESSAGE_CALLS):
-            numbers = range(first, min(first + MESSAGE_CALLS, calls))
-            asked = tuple(RequestedCall(id=str(x), name=tool, arguments=f'{{"x": {x}}}') for x in numbers)
+    async def _send(self, order: Order) -> None:
+        dispatched = self._orchestrator.dispatched + order.calls
+        for first in range(0, order.calls, order.message_calls):
+            numbers = range(first, min(first + order.message_calls, order.calls))
+            asked = tuple(RequestedCall(id=str(x), name=order.tool, arguments=f'{{"x": {x}}}') for x in numbers)
             self._sent.append(asyncio.create_task(self._orchestrator.execute(AssistantMessage(tool_calls=asked))))
         while self._orchestrator.dispatched < dispatched:  # nothing tells it
             failed = [task for task in self._sent if task.done() and task.exception()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.scale.points import Axis, Point
 
@@ -35,4 +35,4 @@ def _place(point: Point) -> tuple[Axis, str, int]:
 
 def _order(item: tuple[tuple[Axis, str, int], Point]) -> tuple[int, int, str, int]:
     axis, tool, at = item[0]
-    return ("workers", "orchestrators", "waiting").index(axis), len(tool), tool, at
+    return get_args(Axis).index(axis), len(tool), tool, at

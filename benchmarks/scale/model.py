@@ -96,12 +96,17 @@ class Checked(NamedTuple):
         return self.point.calls_per_s / self.calls_per_s
 
 
+def is_modelled(point: Point) -> bool:
+    """Whether the model says anything of such a point. Of calls that wait until they are let go it does not."""
+    return point.axis in ("workers", "orchestrators")
+
+
 def checked(points: list[Point], slots: int) -> list[Checked]:
     """Each measured point beside what the model says of a fleet with so many cores, from the costs of one alone."""
     costs = Costs.of(reference(points))
     found = []
     for point in points:
-        if point.axis != "waiting":
+        if is_modelled(point):
             cores = point.calls_per_s * point.cpu_us / 1e6
             fleet = Fleet(point.orchestrators, point.workers, 1, cores, slots)
             found.append(Checked(point, cores, *predicted(costs, fleet, TOOL_S[point.tool])))

@@ -61,10 +61,19 @@ def _by(axis: Axis, what: str) -> str:
 
 def by_waiting() -> str:
     """What a call costs while so many wait, and what it takes."""
-    head = ["waiting", "orchestrator, µs", "worker, µs", "Redis, µs", "its rewriting, µs", "all, µs", "commands"]
+    return _of_what_waits("waiting", "waiting")
+
+
+def by_runs() -> str:
+    """The same by the runs that they are of."""
+    return _of_what_waits("runs", "of so many runs")
+
+
+def _of_what_waits(axis: Axis, what: str) -> str:
+    head = [what, "orchestrator, µs", "worker, µs", "Redis, µs", "its rewriting, µs", "all, µs", "commands"]
     head += ["Redis, bytes a call", "orchestrator, bytes a call"]
     rows = []
-    for point in _of("waiting"):
+    for point in _of(axis):
         costs = (point.orchestrator_us, point.worker_us, point.redis_us, point.rewriting_us, point.cpu_us)
         bytes_ = (point.redis_bytes_per_waiting_call, point.orchestrator_bytes_per_waiting_call)
         numbers = (
@@ -89,10 +98,6 @@ def by_shards() -> str:
 
 def of_parked() -> str:
     """What runs take that rest."""
-    if not PARKED.exists():
-        return (
-            "`python -m benchmarks.parked --runs 100000 --no-trace --json > benchmarks/scale/parked.json` measures it."
-        )
     found = _stored(PARKED)["parked"]
     rows = [
         ["orchestrator's memory for a run", f"{found['rss_bytes_per_run']:,.0f} bytes"],
@@ -142,8 +147,6 @@ def of_need() -> str:
 
 def of_soak() -> str:
     """What came of the soak, and what was held during it."""
-    if not SOAK.exists():
-        return "`python -m benchmarks.soak --json benchmarks/soak/latest.json` measures it, in about half an hour."
     found = _stored(SOAK)
     samples, verdict = found["samples"], found["verdict"]
     chosen = [samples[0], samples[len(samples) // 10], samples[len(samples) // 2], samples[-1]]
@@ -174,6 +177,7 @@ TABLES: Final = {
     "workers": by_workers,
     "orchestrators": by_orchestrators,
     "waiting": by_waiting,
+    "runs": by_runs,
     "shards": by_shards,
     "parked": of_parked,
     "model": of_model,

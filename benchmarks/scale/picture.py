@@ -20,18 +20,19 @@ ACCENT = "#0d9488"
 def draw(points: Sequence[Point], path: Path) -> None:
     """Write the picture: a panel for each axis."""
     axes_found = {axis: [point for point in points if point.axis == axis] for axis in ("workers", "orchestrators")}
-    waiting = [point for point in points if point.axis == "waiting"]
-    canvas, (left, middle, right) = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
-    for panel, (axis, found) in zip((left, middle), axes_found.items(), strict=True):
+    canvas, panels = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained")
+    for panel, (axis, found) in zip(panels[:2], axes_found.items(), strict=True):
         for tool in dict.fromkeys(point.tool for point in found):
             line = [point for point in found if point.tool == tool]
             panel.plot([point.at for point in line], [point.calls_per_s for point in line], marker="o", label=tool)
         panel.set(title=f"calls/s by {axis}", xlabel=axis)
         panel.set_ylim(bottom=0)
         panel.legend(frameon=False)
-    if waiting:
-        right.plot([point.at for point in waiting], [point.cpu_us for point in waiting], marker="o", color=ACCENT)
-        right.set(title="µs of processor a call, by calls that wait", xscale="log", xlabel="waiting")
-        right.set_ylim(bottom=0)
+    waiting = {"waiting": "calls that wait", "runs": "runs that these are of"}
+    for panel, (axis, what) in zip(panels[2:], waiting.items(), strict=True):
+        line = [point for point in points if point.axis == axis]
+        panel.plot([point.at for point in line], [point.cpu_us for point in line], marker="o", color=ACCENT)
+        panel.set(title=f"µs a call, by {what}", xscale="log", xlabel=axis)
+        panel.set_ylim(bottom=0)
     canvas.savefig(path, metadata={"Date": None})
     plt.close(canvas)

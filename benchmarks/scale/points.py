@@ -1,4 +1,4 @@
-"""What is measured: one point for each number of workers, orchestrators and waiting calls."""
+"""What is measured: one point for each number of workers, orchestrators, waiting calls and runs that these are of."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pydantic import BaseModel
 from benchmarks.scale.driver import Order
 from benchmarks.scale.stand import Stand, standing
 
-Axis = Literal["workers", "orchestrators", "waiting"]
+Axis = Literal["workers", "orchestrators", "waiting", "runs"]
 
 SLOTS_HELD: Final = 100
 """What keeps calls waiting, so that the worker is alive and warm while the queue fills up."""
+
+RUNS: Final = 100
+"""Of so many runs the waiting calls are, where these are counted: as many as there are slots, so that each gets one."""
 
 WARM_UPS: Final = 3
 LEAST_CALLS: Final = 100_000
@@ -74,7 +77,16 @@ def of_waiting(counts: tuple[int, ...], least_calls: int = LEAST_CALLS) -> Itera
     """More calls in the queue: what each costs from being sent to its result, and what it takes while it waits."""
     for count in counts:
         with standing(concurrency=SLOTS_HELD) as stand:
-            yield waited(stand, count, max(1, least_calls // count))
+            yield waited(
+                stand, "waiting", count, Order(tool="nothing", calls=count, message_calls=count // RUNS), least_calls
+            )
+
+
+def of_runs(counts: tuple[int, ...], calls: int = LEAST_CALLS) -> Iterator[Point]:
+    """The same with as many calls in the queue each time, of more runs: these take turns."""
+    for count in counts:
+        with standing(concurrency=SLOTS_HELD) as stand:
+            yield waited(stand, "runs", count, Order(tool="nothing", calls=calls, message_calls=calls // count), calls)
 
 
 def at_once(stand: Stand, axis: Axis, at: int, tool: str, calls: int) -> Point:
@@ -88,8 +100,10 @@ def at_once(stand: Stand, axis: Axis, at: int, tool: str, calls: int) -> Point:
     return _measured(stand, axis, at, tool, calls, work)
 
 
-def waited(stand: Stand, count: int, rounds: int) -> Point:
-    """Fill the queue while every slot is held, then let go; so many times."""
+def waited(stand: Stand, axis: Axis, at: int, order: Order, least_calls: int) -> Point:
+    """Fill the queue while every slot is held, then let go; until so many calls have waited."""
+    rounds = max(1, least_calls // order.calls)
+    order = order.model_copy(update={"settled": False})
     for _ in range(WARM_UPS):
         stand.carry_out(Order(tool="nothing", calls=1000))
     taken: list[tuple[float, float]] = []
@@ -100,21 +114,21 @@ def waited(stand: Stand, count: int, rounds: int) -> Point:
             empty_bytes = stand.memory_bytes()
             answers += stand.carry_out(Order(tool="hold", calls=SLOTS_HELD, settled=False))
             resident_bytes = answers[-1].resident_bytes
-            answers += stand.carry_out(Order(tool="nothing", calls=count, settled=False))
-            taken.append(
-                ((stand.memory_bytes() - empty_bytes) / count, (answers[-1].resident_bytes - resident_bytes) / count)
-            )
+            answers += stand.carry_out(order)
+            of_redis, of_orchestrator = stand.memory_bytes() - empty_bytes, answers[-1].resident_bytes - resident_bytes
+            taken.append((of_redis / order.calls, of_orchestrator / order.calls))
             stand.let_go.touch()
             answers += stand.carry_out(Order(tool="nothing", calls=0, collect=True))
             stand.let_go.unlink()
         return sum(answer.seconds for answer in answers), sum(answer.cpu_s for answer in answers)
 
-    point = _measured(stand, "waiting", count, "nothing", rounds * (count + SLOTS_HELD), work)
+    point = _measured(stand, axis, at, order.tool, rounds * (order.calls + SLOTS_HELD), work)
     in_redis, in_orchestrator = (statistics.median(each) for each in zip(*taken, strict=True))
     return point.model_copy(
         update={
             "redis_bytes_per_waiting_call": in_redis,
-            "orchestrator_bytes_per_waiting_call": in_orchestrator,
+            # What it has taken once it takes again: only the first round tells.
+            "orchestrator_bytes_per_waiting_call": in_orchestrator if rounds == 1 else None,
         }
     )
 

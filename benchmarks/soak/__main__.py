@@ -210,7 +210,7 @@ def main(
 ) -> None:
     """Keep a fleet at work while its processes are killed, and say what was lost, repeated, mispaired, or never freed.
 
-    A million calls take about half an hour on two cores. The last line is
+    A million calls take about ten minutes on two cores. The last line is
     `calls=N lost=N duplicated=N mispaired=N in_doubt=N`; the exit status is 1 if anything was lost, duplicated or
     mispaired.
 

@@ -9,51 +9,55 @@
 local now, stream, call, tenant = now_ms(), ARGV[first + 2], ARGV[first + 6], ARGV[first + 8]
 local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
 
+-- Its rate: where that is kept, what it was at, and what it is at with one more start. Its concurrency: who has places, and
+-- how many they are.
+local rate, known_ms, arrival_ms, kept_ms, holders, held
+
 local function is_paused(paused) return paused and (tonumber(paused) or 0) > now end
 
--- Its rate: where that is kept, what it was at, and what it is at with one more start.
-local rate, known_ms, arrival_ms, kept_ms
 local function has_start(name, each_ms, burst)
     rate = namespace .. GATE .. name
     local found, ahead_ms = redis.call('HMGET', rate, 'arrival', 'paused'), (burst - 1) * each_ms
     known_ms = tonumber(found[1])
     if known_ms and not (known_ms >= 0 and known_ms <= now + ahead_ms) then return false end
-    local starts_ms = math.max(now, known_ms or now + ahead_ms)
-    arrival_ms, kept_ms = starts_ms + each_ms, burst > 1 and REMEMBERED_MS or ARRIVAL_KEPT_MS
+    arrival_ms = math.max(now, known_ms or now + ahead_ms) + each_ms
+    kept_ms = burst > 1 and REMEMBERED_MS or ARRIVAL_KEPT_MS
     return not is_paused(found[2])
 end
 
--- Its concurrency: who has places, and how many they are.
-local holders, held
-local function has_place(name, at_once)
-    if is_paused(redis.call('HGET', namespace .. GATE .. name, 'paused')) then return false end
+local function has_place(name, at_once, may_be_paused)
+    if may_be_paused and is_paused(redis.call('HGET', namespace .. GATE .. name, 'paused')) then return false end
     holders = namespace .. HOLDERS .. name
     held = redis.call('HLEN', holders)
     return held < at_once and held < MANY_HOLDERS and (held == 0 or redis.call('HEXISTS', holders, call) == 0)
 end
 
-local function has_slot()
+local function may_pass()
+    local kind, room, plain = kinds[1] + 2, namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue
+    -- Mostly there is nothing of all this, which one command says: who waits, what people have said of limits, and of a
+    -- gate with places whatever is known but who has them. Of a rate there is always something.
+    local limits, tenants, gate = namespace .. LIMITS, namespace .. TENANTS, room
+    if ARGV[kind] == 'concurrency' then
+        gate = namespace .. GATE .. 'concurrency|' .. ARGV[kind + 1] .. '|' .. ARGV[kind + 2]
+    end
+    local is_usual = redis.call('EXISTS', room, plain, limits, tenants, gate) == 0
+    if not is_usual and redis.call('EXISTS', room, plain) > 0 then return false end
+    if not is_usual and tenant ~= '' and redis.call('HEXISTS', tenants, tenant) == 1 then return false end
     local home = namespace .. QUEUE .. queue
     local taken = redis.call('XLEN', home .. ':0') + redis.call('XLEN', home .. ':3') + redis.call('XLEN', home .. ':6')
-    return taken < slots_told(namespace .. ROOM .. queue)
-end
-
-local function may_pass()
-    if redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then return false end
-    if not has_slot() then return false end
-    if tenant ~= '' and redis.call('HEXISTS', namespace .. TENANTS, tenant) == 1 then return false end
+    if taken >= slots_told(namespace .. ROOM .. queue) then return false end
     local unsaid
-    for at = kinds[1] + 2, first - 1, 5 do
-        local kind, tool, key = ARGV[at], ARGV[at + 1], ARGV[at + 1] .. '|' .. ARGV[at + 2]
-        if key ~= unsaid then
-            local said = redis.call('HMGET', namespace .. LIMITS, tool, key)
+    for at = kind, first - 1, 5 do
+        local tool, key = ARGV[at + 1], ARGV[at + 1] .. '|' .. ARGV[at + 2]
+        if not is_usual and key ~= unsaid then
+            local said = redis.call('HMGET', limits, tool, key)
             if said[1] or said[2] then return false end
             unsaid = key
         end
-        local name, amount = kind .. '|' .. key, tonumber(ARGV[at + 3])
-        if kind == 'rate' then
+        local name, amount = ARGV[at] .. '|' .. key, tonumber(ARGV[at + 3])
+        if ARGV[at] == 'rate' then
             if rate or not has_start(name, 1000 / amount, math.max(1, tonumber(ARGV[at + 4]))) then return false end
-        elseif holders or not has_place(name, amount) then
+        elseif holders or not has_place(name, amount, not is_usual or at > kind) then
             return false
         end
     end

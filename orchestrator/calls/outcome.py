@@ -109,4 +109,5 @@ def how_it_rests(run: Run, handed_out: Mapping[str, Submitted]) -> CallsParked |
 def masked_and_back(calls: Iterable[CallRecord], results: Collection[str]) -> list[str]:
     """What the secrets are kept as that nobody needs any more: the model's own, and those of a person's edit."""
     back = [call for call in calls if call.call_id in results]
-    return [kept_as for call in back if call.is_masked or call.approval for kept_as in {call.call_id, call.kept_as}]
+    edited_or_not = [{call.call_id, call.kept_as} for call in back if call.is_masked or call.approval]
+    return [kept_as for either in edited_or_not for kept_as in either if kept_as]

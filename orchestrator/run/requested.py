@@ -32,7 +32,7 @@ def requested(
             requested_id=request.id,
             tool=request.name,
             arguments=request.arguments,
-            is_masked=id_ in masked,
+            kept_as=id_ if id_ in masked else "",
             is_sending=id_ in sending,
         )
         for position, request in enumerate(requests, begins)

@@ -481,9 +481,8 @@ class Run(Record):
         if not event.approval.granted:
             change["refusal"] = denied(call.tool, event.approval.reason)
         elif event.approval.arguments is not None:
-            kept_as = event.kept_as
             edited = event.approval.arguments
-            change |= {"arguments": edited, "is_masked": bool(kept_as), "edited_as": kept_as}
+            change |= {"arguments": edited, "kept_as": event.kept_as}
             change["digest"] = approvals.digest_of(call, edited)
         run = self._to(Change.APPROVAL_GIVEN, **self._updated({event.call_id: change}))
         # Another call may be the same as the edited one, and none as what it was: rarely enough to count anew.

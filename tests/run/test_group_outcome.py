@@ -70,6 +70,6 @@ def test_a_run_with_a_call_that_was_approved_meanwhile_does_not_rest():
 
 
 def test_only_the_secrets_of_calls_that_are_back_are_given_up():
-    first, second = (call.model_copy(update={"is_masked": True}) for call in calling().calls)
+    first, second = (call.model_copy(update={"kept_as": call.call_id}) for call in calling().calls)
     assert masked_and_back([first, second], {FIRST}) == [FIRST]
     assert masked_and_back(calling().calls, {FIRST, SECOND}) == []

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from toolfleet.calls import Returned, Submitted
@@ -55,6 +57,11 @@ def test_every_running_state_can_fail_and_be_cancelled():
 def test_an_answer_without_calls_ends_the_run():
     run = started().on(answers("42"))
     assert (run.state, run.answer, run.calls_owed) == (State.DONE, "42", ())
+
+
+def test_the_record_of_a_waiting_call_takes_half_a_kilobyte():
+    [call] = started().on(asks("a")).calls
+    assert sys.getsizeof(vars(call)) < 512  # of a hundred thousand at once, each holds one
 
 
 def test_calls_are_named_by_run_turn_and_position():

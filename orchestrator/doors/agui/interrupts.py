@@ -265,7 +265,7 @@ def _is_same(decided: CallRecord, asked: Approval) -> bool:
     if known is None or known.granted != asked.granted:
         return False
     # What was masked on its way into the history cannot be compared.
-    return known.arguments == asked.arguments or (asked.arguments is not None and bool(decided.edited_as))
+    return known.arguments == asked.arguments or (None not in (known.arguments, asked.arguments) and decided.is_masked)
 
 
 async def _answer(door: Door, grant: Grant, question_id: str, entry: ResumeEntry) -> None:

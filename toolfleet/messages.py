@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
 from toolfleet.calls import MediaPart, Record
 from toolfleet.images import Image
+from toolfleet.trusted import trusted
 
 Name = Annotated[str, Field(max_length=256, exclude_if=lambda name: not name)]
 """Which of several participants speaks, where a provider can be told."""
@@ -147,13 +148,16 @@ class Usage(Record):
 
     def __add__(self, other: Usage) -> Usage:
         """Return the sum of two turns."""
-        return Usage(
+        return _own_usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             input_details=_sum(self.input_details, other.input_details),
             output_details=_sum(self.output_details, other.output_details),
             provider_tools=_sum(self.provider_tools, other.provider_tools),
         )
+
+
+_own_usage: Final = trusted(Usage)
 
 
 def _sum(counted: TokenCounts, more: TokenCounts) -> TokenCounts:

@@ -17,7 +17,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.trusted import trusted
 
-_calls_sent = trusted(CallsSent)
+_calls_sent, _calls_back = trusted(CallsSent), trusted(CallsBack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def what_came_back(run: Run, outcome: GroupOutcome, handed_out: Mapping[str, Sub
     results = {**outcome.results, **given_to_model(run, handed_out)}
     if not results and not outcome.fetched:
         return None
-    return CallsBack(results=results, messages=run.messages_with(results), fetched=dict(outcome.fetched))
+    return _calls_back(results=results, messages=run.messages_with(results), fetched=dict(outcome.fetched))
 
 
 def given_to_model(run: Run, handed_out: Mapping[str, Submitted]) -> dict[str, Submitted]:

@@ -50,8 +50,8 @@ class Answered(Record):
 class CallRecord(Record):
     """One call of the run: what was asked, how far it is, and its result once there is one.
 
-    Whatever waits holds one of these for each of its calls. With a 22nd field it would take 370 bytes more: the dict that
-    it stands on doubles then.
+    Whatever waits holds one of these for each of its calls. With a 22nd field it would take 370 bytes more, as the dict
+    that it stands on doubles then.
     """
 
     call_id: str

@@ -28,6 +28,9 @@ given up for another one: the network between may have forgotten it, or another 
 SENT_AT_ONCE_BYTES: Final = 64 * 1024
 """So much is not held back for the rest of its tick: beyond it the transport says whether the server takes more."""
 
+QUIET_AFTER: Final = 8
+"""So often in turn nothing comes in the tick of a command; then the next one is not held back, if no reply is due."""
+
 _LOOKS: Final = 3
 """Looks within that time. Only they are counted, so a process that was stopped itself takes nobody for gone."""
 
@@ -176,13 +179,13 @@ class ReplyStream(asyncio.Protocol):
         )
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
+        self._sent_singly = QUIET_AFTER
+        """How often in turn what was held back for its tick was one command."""
         self._expected: deque[tuple[asyncio.Future[list[Any]], int]] = deque()
         self._got: list[Any] = []
         self._writable = asyncio.Event()
         self._writable.set()
         self._loop = asyncio.get_running_loop()
-        self._gathers = type(self._loop).__module__.partition(".")[0] == "uvloop"
-        """Whether the loop itself sends all that is written in one tick together."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._is_stale = False
         self._silent_s = silent_s
@@ -204,17 +207,21 @@ class ReplyStream(asyncio.Protocol):
         if self._transport.is_closing():
             raise redis.ConnectionError("Connection closed by server.")
         replies: asyncio.Future[list[Any]] = self._loop.create_future()
+        is_alone = not self._expected and self._sent_singly >= QUIET_AFTER
         self._expected.append((replies, count))
-        self._send_soon(data)
+        if is_alone:
+            self._transport.write(data)  # as the rest of the tick would bring nothing that it could go with
+        else:
+            self._send_soon(data)
         if self._looking is None:
             self._look_later(self._progress, looks=1)
         return await replies
 
     def _send_soon(self, data: bytes) -> None:
-        """Send it with all that is asked for in this tick: a write costs as much as the rest of a small command."""
-        if self._gathers:
-            self._transport.write(data)
-            return
+        """Send it with all that is asked for in this tick: a write costs more than all else of a small command does.
+
+        Event loops write at once what they are given, uvloop too since 0.23.
+        """
         if not self._unsent:
             self._loop.call_soon(self._send)
         self._unsent.append(data)
@@ -224,6 +231,7 @@ class ReplyStream(asyncio.Protocol):
 
     def _send(self) -> None:
         unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        self._sent_singly = 0 if len(unsent) > 1 else self._sent_singly + 1
         if unsent and not self._transport.is_closing():  # else it was sent, or whoever waits hears that it was not
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 

@@ -97,22 +97,33 @@ local function make_due(scheduled, home)
 end
 
 -- When a claim lapses: so long after its message was sent, of which an entry's id tells, however long that has waited. A
--- moment from now at least: of two copies that are read late only one may start.
+-- moment from now at least: of two copies that are read late only one may start. Asked once for all that are read together
+-- and last as long, as of the newest: a claim may last longer than it must.
 local CLAIM_MIN_MS = 60000
 local began_ms
-local function lapses_at_ms(id, ttl_s)
+local newest_read, lapses
+local function lapse_with(newest) newest_read, lapses = newest, {} end
+local function lapses_at(ttl_s)
+    local at = lapses[ttl_s]
+    if at then return at end
     began_ms = began_ms or now_ms()
-    local sent_ms = math.min(tonumber(string.match(id, '^(%d+)%-')) or began_ms, began_ms)
-    return math.max(sent_ms + ttl_s * 1000, began_ms + CLAIM_MIN_MS)
+    local sent_ms = math.min(tonumber(string.match(newest_read, '^(%d+)%-')) or began_ms, began_ms)
+    local lasts_ms = math.floor(tonumber(ttl_s) or 0) * 1000
+    at = lasts_ms > 0 and string.format('%.0f', math.max(sent_ms + lasts_ms, began_ms + CLAIM_MIN_MS)) or ''
+    lapses[ttl_s] = at
+    return at
 end
 
 -- 1: claimed for this message. 0: nothing to claim, or the claim could not be written. nil: another message has it.
 local function claim(id, task, ttl_s)
-    if not task or not ttl_s or ttl_s < 1 then return 0 end
+    if not task or not ttl_s then return 0 end
+    local at = lapses_at(ttl_s)
+    if at == '' then return 0 end
     local key = claim_prefix .. task
-    local set = redis.pcall('SET', key, id, 'NX', 'PXAT', string.format('%.0f', lapses_at_ms(id, math.floor(ttl_s))))
-    if failed(set) then return 0 end
-    local holder = set and id or redis.pcall('GET', key)
+    local set = redis.pcall('SET', key, id, 'NX', 'PXAT', at)
+    if set and not set.err then return 1 end
+    if set then return 0 end
+    local holder = redis.pcall('GET', key)
     if failed(holder) then return 0 end
     return holder == id and 1 or nil
 end
@@ -148,15 +159,19 @@ local function put_all_back()
     end
 end
 
-local tasks = {}
-local function deliver(position, id, fields, deliveries, given_back)
+-- What an entry says of its message. Most say no more than this, in this order.
+local function said(fields)
+    if #fields == 10 and fields[7] == 'id' and fields[9] == 'claim' and fields[1] == 'b' and fields[3] == 'h'
+        and fields[5] == 'p' then
+        return fields[8], fields[10]
+    end
     local task, ttl_s, gates, passed_ms, is_put_back
     for i = 1, #fields, 2 do
         local name = fields[i]
         if name == 'id' then
             task = fields[i + 1]
         elseif name == 'claim' then
-            ttl_s = tonumber(fields[i + 1])
+            ttl_s = fields[i + 1]
         elseif name == 'gates' then
             gates = fields[i + 1]
         elseif name == 'passed' then
@@ -165,12 +180,18 @@ local function deliver(position, id, fields, deliveries, given_back)
             is_put_back = true
         end
     end
-    if is_put_back then passed_ms = nil end
+    return task, ttl_s, gates, not is_put_back and passed_ms or nil
+end
+
+local tasks = {}
+local function deliver(position, id, fields, deliveries, given_back)
+    local task, ttl_s, gates, passed_ms = said(fields)
     if gates and has_to_wait(position, id, fields, deliveries, given_back, gates, passed_ms) then return end
     local claimed = claim(id, task, ttl_s)
     if claimed then
-        delivered[#delivered + 1] = {position, id, deliveries, claimed, 0, given_back, fields}
-        tasks[#delivered] = task
+        local n = #delivered + 1
+        delivered[n] = {position, id, deliveries, claimed, 0, given_back, fields}
+        tasks[n] = task
     else
         redis.pcall('XACK', KEYS[position], group, id)
         redis.pcall('XDEL', KEYS[position], id)
@@ -181,12 +202,19 @@ end
 -- Notes which of the delivered calls were cancelled, and which have a result: those are not claimed, and their worker finds
 -- whether it is a true one. Mostly there is neither, which one command says of all.
 local function look_for_marks()
-    local keys = {}
-    for i, delivery in ipairs(delivered) do
-        if tasks[i] then keys[#keys + 1] = cancel_prefix .. tasks[i] end
-        if delivery[4] == 1 then keys[#keys + 1] = result_prefix .. tasks[i] end
+    local keys, n = {}, 0
+    for i = 1, #delivered do
+        local task = tasks[i]
+        if task then
+            keys[n + 1] = cancel_prefix .. task
+            n = n + 1
+            if delivered[i][4] == 1 then
+                keys[n + 1] = result_prefix .. task
+                n = n + 1
+            end
+        end
     end
-    if #keys == 0 or redis.pcall('EXISTS', unpack(keys)) == 0 then return end
+    if n == 0 or redis.pcall('EXISTS', unpack(keys)) == 0 then return end
     for i, delivery in ipairs(delivered) do
         if tasks[i] and redis.pcall('EXISTS', cancel_prefix .. tasks[i]) == 1 then delivery[5] = 1 end
         if delivery[4] == 1 and redis.pcall('EXISTS', result_prefix .. tasks[i]) ~= 0 then delivery[4] = 0 end
@@ -227,6 +255,7 @@ local function take_returned(position)
     local entries = redis.pcall('XCLAIM', stream, group, consumer, 0, unpack(ids))
     if failed(entries) then return end
     local waits = #put_back_later
+    lapse_with(ids[#ids])
     for _, entry in ipairs(entries) do
         if entry and entry[2] then deliver(position, entry[1], entry[2], deliveries[entry[1]] + 1, 1) end
     end
@@ -247,10 +276,9 @@ function take_new(position)
     end
     if failed(reply) then return reply end
     if not reply then return end
-    local waits = #put_back_later
-    for _, entry in ipairs(reply[1][2]) do
-        deliver(position, entry[1], entry[2], 1, 0)
-    end
+    local waits, entries = #put_back_later, reply[1][2]
+    lapse_with(entries[#entries][1])
+    for _, entry in ipairs(entries) do deliver(position, entry[1], entry[2], 1, 0) end
     -- Behind what has lain there may be more of that, which a read that waits would not find out.
     if #put_back_later == waits or #delivered >= budget then return end
     if #put_back_later < PUT_BACK_MAX then return take_new(position) end

@@ -31,6 +31,7 @@ from toolfleet.calls import (
 )
 from toolfleet.errors import Refused
 from toolfleet.settings import Settings
+from toolfleet.wire_text import text_of_call, text_of_result
 
 MAC_HEX_CHARS: Final = 64
 KEY_ID_CHARS: Final = 8
@@ -118,7 +119,7 @@ class Seal:
     def close_call(self, call: ToolCall) -> tuple[str, str]:
         """The call as JSON text, and its MAC. Raises Refused when it has none, or is larger than a worker accepts."""
         try:
-            data = call.__pydantic_serializer__.to_json(call)
+            data = text_of_call(call)
         except PydanticSerializationError as error:
             raise Refused(f"the call has no JSON form: {error}") from None
         text = data.decode()
@@ -143,7 +144,7 @@ class Seal:
 
         With `attempt`, the JSON of an `Attempt`, a result that names none yet says that it comes from this one.
         """
-        text = result.__pydantic_serializer__.to_json(result)
+        text = text_of_result(result)
         if attempt is not None:
             # Into the text: to copy a frozen record for one field more costs more than to sign it.
             text = b'%b,"attempt":%b}' % (text[:-1], attempt)

@@ -15,7 +15,8 @@ from toolfleet.streams.direct import TaskMessage
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
 
-_NO_OPTIONS: Final[dict[str, Any]] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+_NO_OPTIONS: Final[dict[str, Any]] = {}
+"""What a message of Celery's may say of further tasks: nothing."""
 
 
 def task_message(call: ToolCall, spec: ToolSpec, priority: Priority, seal: Seal, lane: str = "") -> TaskMessage:

@@ -35,8 +35,11 @@ from toolfleet.orchestrator.run.approvals import changed_since
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.tool import ToolSpec
 
-AT_ONCE: Final = 2000
-"""Calls that are made before they are sent: a hundred thousand would keep other tasks waiting for seconds."""
+AT_ONCE: Final = 1000
+"""Calls that are made before they are sent: workers begin while more are made. Fewer would be read in small parts."""
+
+AHEAD: Final = 2
+"""So many of these parts may be on their way while another one is made."""
 
 
 class CallGroup:
@@ -125,7 +128,9 @@ class CallGroup:
         # Before we wait for room, or nothing would ever make room.
         self._dispatch()
         await self._start_agents()
-        await self.reach_queues()
+        await asyncio.sleep(0)  # it leaves now
+        if len(self._queued) > AHEAD:
+            await self._queued[-1 - AHEAD]
         await self._services.gatherer.room()
 
     def _expect(self, record: CallRecord, arguments: str) -> None:

@@ -32,7 +32,7 @@ BLOCK_MS: Final = 5000
 """How long one read waits on the server; only sets how often an idle orchestrator says hello."""
 
 READ_COUNT: Final = 200
-"""How many entries are read at once; one has the results of up to 64 calls (`settle.lua`)."""
+"""How many entries are read at once; one has the results of up to 64 calls (`settle_many.lua`)."""
 
 HEARD_AT_ONCE: Final = 1000
 """After so many replies others on the loop have a turn."""

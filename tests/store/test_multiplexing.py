@@ -156,10 +156,11 @@ async def test_commands_of_one_tick_leave_in_one_write_behind_one_that_was_alone
             [info] = await line.request([("INFO", "stats")])
             return int(info.partition(b"total_reads_processed:")[2].split()[0])
 
-        for first, others in ((1, 1), (0, 1)):  # what comes in one tick is held back once some did
+        for writes in (2, 1):  # what comes in one tick is held back once some did
             before = await reads()
             await asyncio.gather(*(line.request([("ECHO", str(n))]) for n in range(100)))
-            assert await reads() - before == first + others + 1  # the last is that of the second question
+            # One for each write, and one for the second question; a server that is late reads two writes as one.
+            assert 1 < await reads() - before <= writes + 1
 
 
 async def test_commands_stay_in_order_when_some_are_too_large_to_be_held_back(server):

@@ -127,6 +127,7 @@ class Fleet(RuleBasedStateMachine):
     def put_back(self, call: Call) -> None:
         self.was_put_back.add(call.call_id)
         self.was_returned.discard(call.call_id)
+        self.for_lane.discard(call.call_id)  # from the room it goes to the queue, as nobody says anew for whom it is
         self.room.let_wait(call, self.transport.now, is_first=True)
         self.room.free(call, self.transport.now)
 

@@ -8,67 +8,25 @@
 --       its run, its kind of limits (by number, 0 for none), and when nobody wants it any more (ms, 0: never)
 -- Reply how many messages
 --
--- Here is what nearly every message needs. Where one has a lane, or somebody before it, all of them go by
--- publish_in_turn.lua, which is the function `publish_in_turn`; where one has a limit, by publish_open.lua if they may, which
--- is the function `publish_open`, and before that, where there is but one, by publish_lone.lua, the function `publish_lone`.
--- Begins behind these three, and behind slots.lua and kinds.lua.
+-- Here is what a message needs that comes alone, for a queue with hardly anything in it: no lane, no limit, nobody before it. A
+-- server that has just been woken for it is through with this when it would begin in publish_many.lua, which does the same for
+-- any messages: the function `publish_many`.
 
-local is_lone = #ARGV == first + 11 and ARGV[first] == '' and ARGV[first + 10] == '1'
-if is_lone and publish_lone() then return 1 end
+local ALONE, FEW = 13, 4
+if #ARGV ~= ALONE or ARGV[1] ~= '0' or ARGV[2] ~= '' or ARGV[12] ~= '0' then return publish_many() end
+local stream, body, headers, properties, call, claim, tenant = unpack(ARGV, 4, 10)
 
--- Whether a tenant's calls pass a limit of its own.
-local function has_terms(namespace, tenant)
-    return tenant ~= '' and redis.call('HEXISTS', namespace .. TENANTS, tenant) == 1
-end
-
--- Whether a stream takes so many more, and nobody waits before them.
-local function takes(namespace, queue, stream, messages)
+local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
+local function is_free()
     if redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then return false end
-    local length = redis.call('XLEN', stream) + messages
-    return length <= UNKNOWN_SLOTS or length <= slots_told(namespace .. ROOM .. queue)
+    return redis.call('XLEN', stream) < FEW and (tenant == '' or redis.call('HEXISTS', namespace .. TENANTS, tenant) == 0)
 end
+local is_readable, may_go = pcall(is_free)
+if not (is_readable and may_go) then return publish_many() end
 
--- The same where some of them have limits: these go no further than there are slots, whatever their level.
-local function takes_bound(namespace, queue, messages)
-    if redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then return false end
-    local free = slots_told(namespace .. ROOM .. queue)
-    for _, level in ipairs({'0', '3', '6'}) do
-        local stream = namespace .. QUEUE .. queue .. ':' .. level
-        free = free - redis.call('XLEN', stream) - (messages[stream] or 0)
-    end
-    return free >= 0
+if claim == '' then
+    redis.call('XADD', stream, '*', 'b', body, 'h', headers, 'p', properties, 'id', call)
+else
+    redis.call('XADD', stream, '*', 'b', body, 'h', headers, 'p', properties, 'id', call, 'claim', claim)
 end
-
--- Whether nobody waits before any of them, and whether some have limits.
-local function may_all_go()
-    local messages, tenants, are_bound = {}, {}, #kinds > 0
-    for i = first, #ARGV, 12 do
-        if ARGV[i] ~= '' then return false end
-        messages[ARGV[i + 2]] = (messages[ARGV[i + 2]] or 0) + 1
-        tenants[ARGV[i + 8]] = true
-    end
-    for stream, count in pairs(messages) do
-        local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
-        if are_bound and not takes_bound(namespace, queue, messages) then return false end
-        if not are_bound and not takes(namespace, queue, stream, count) then return false end
-        for tenant in pairs(tenants) do
-            if has_terms(namespace, tenant) then return false end
-        end
-    end
-    return true
-end
-
--- Where the room cannot be read, the other way mends it.
-local is_readable, may_go = pcall(may_all_go)
-if not (is_readable and may_go) then return publish_in_turn() end
-local count = (#ARGV - first + 1) / 12
-if #kinds > 0 then return publish_open() and count or publish_in_turn() end
-for i = first, #ARGV, 12 do
-    if ARGV[i + 7] ~= '' then
-        redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6],
-            'claim', ARGV[i + 7])
-    else
-        redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6])
-    end
-end
-return count
+return 1

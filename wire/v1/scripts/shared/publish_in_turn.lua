@@ -1,4 +1,4 @@
--- Adds messages to their streams or lets them wait in their queue's room: what publish.lua does when not all of them may
+-- Adds messages to their streams or lets them wait in their queue's room: what publish_many.lua does when not all of them may
 -- go straight on. ARGV and the reply are those of publish.lua. Begins behind kinds.lua, room.lua and entering.lua.
 
 -- Workers that have room for more let it in themselves.

@@ -1,5 +1,5 @@
 -- Adds messages of which some have limits to their streams, where every gate has places for all that come to it: what
--- publish.lua does when nobody waits and workers can take all of them. ARGV is that of publish.lua. Each gate is asked and
+-- publish_many.lua does when nobody waits and workers can take all of them. ARGV is that of publish.lua. Each gate is asked and
 -- passed once for the whole batch. Begins behind clock.lua, kinds.lua and terms.lua.
 --
 -- Reply whether it has; else nothing is sent, and publish_in_turn.lua finds who may go.

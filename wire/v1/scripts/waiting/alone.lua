@@ -18,10 +18,12 @@ do  -- a script has no more than 200 local names at once
         return not gate_of_tenant(room, tenant)
     end
 
-    -- The only flow of a tenant that waits alone. What waits in it goes in the order of its line.
+    -- The only flow of a tenant that waits alone, if its calls have limits (others are moved by plain.lua). What waits in it
+    -- goes in the order of its line.
     local function lone_flow(room, level, tenant)
         local flows = redis.call('ZRANGE', flows_of(room, level, tenant), 0, 1)
-        return #flows == 1 and flow_parts(flows[1]) and flows[1] or nil
+        local its_level, _, _, run = flow_parts(flows[1])
+        return #flows == 1 and its_level and not run and flows[1] or nil
     end
 
     -- As many as may pass these gates together, and no more than `most`; 0 where one is shut.

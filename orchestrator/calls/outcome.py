@@ -92,6 +92,8 @@ def given_to_model(run: Run, handed_out: Mapping[str, Submitted]) -> dict[str, S
 
     For the other calls the run waits.
     """
+    if not handed_out:
+        return {}
     if run.terms.slow == "handle":
         return dict(handed_out)
     return {call.call_id: handed_out[call.call_id] for call in run.in_background if call.call_id in handed_out}

@@ -296,7 +296,7 @@ class Run(Record):
     @property
     def awaiting_approval(self) -> tuple[CallRecord, ...]:
         """The calls that a person has to decide about: its own, and those of its agents as far as they are known."""
-        own = tuple(call for call in self.calls_owed if call.awaits_approval and call.approval is None)
+        own = tuple([call for call in self.calls_owed if call.awaits_approval and call.approval is None])
         return own + self.awaiting_below
 
     @property
@@ -443,13 +443,13 @@ class Run(Record):
         return self._to(Change.CALLS_SENT, streamed=tuple(streamed))
 
     def _back(self, event: CallsBack) -> Run:
-        self._must_owe(event.results)
+        owed = self._must_owe(event.results)
         changes: dict[str, dict[str, Any]] = {
             call_id_: {"result": result} for call_id_, result in event.results.items()
         }
         changes |= {call_id_: {"late_result": result} for call_id_, result in event.fetched.items()}
         fields = self._updated(changes, messages=event.messages)
-        if len(event.results) < len(self.calls_owed):
+        if len(event.results) < len(owed):
             return self._to(Change.SOME_CALLS_BACK, **fields)
         calls: tuple[CallRecord, ...] = fields["calls"]
         last = calls[self._first_of(self.turn) :]
@@ -653,10 +653,11 @@ class Run(Record):
             **fields,
         )
 
-    def _must_owe(self, call_ids: Collection[str]) -> None:
+    def _must_owe(self, call_ids: Collection[str]) -> set[str]:
         owed = {call.call_id for call in self.calls_owed}
         if not owed.issuperset(call_ids):
             raise IllegalTransition(f"run {self.run_id} owes {sorted(owed)}, not {sorted(call_ids)}")
+        return owed
 
     def _updated(self, changes: Mapping[str, Mapping[str, Any]], messages: tuple[Message, ...] = ()) -> dict[str, Any]:
         """The fields that are others once these calls are changed, and these messages said. Looks at no other call.
@@ -669,7 +670,7 @@ class Run(Record):
             before = calls[at]
             call = calls[at] = changed(before, **changes[before.call_id])
             tally = tally.with_change(at, before, call, is_recent=call.turn > self.turns_before)
-            if before.spent is None and (spent := call.spent) is not None:
+            if (spent := call.spent) is not None and before.spent is None:
                 usage += Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
                 if not call.is_agents:
                     by_tool = {**by_tool, call.tool: by_tool.get(call.tool, 0.0) + spent.cost}

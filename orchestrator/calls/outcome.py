@@ -34,6 +34,8 @@ class GroupOutcome:
 
     def joined(self, more: GroupOutcome) -> GroupOutcome:
         """This and what has become of the next calls of the same reply."""
+        if self is NOTHING_YET:
+            return more
         return GroupOutcome(
             {**self.results, **more.results},
             {**self.fetched, **more.fetched},

@@ -125,6 +125,8 @@ class Asking:
 
     async def _reserved(self, run: Run, asked: Prepared, over: Reached | None) -> Paid:
         """What the budgets say of the next reply. Who asks for it books what it has come to, whatever happens."""
+        if not self.spending.accounts_of(run):
+            return Paid(None, over)
         model, messages = self.agents.model_of(run) or self.model, _messages_for_model(run, asked, over)
         async with in_time(run):
             reserved, spent = await self.spending.reserve(run, model.name, messages, asked.tools, is_last=bool(over))

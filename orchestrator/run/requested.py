@@ -41,16 +41,21 @@ def requested(
     )
 
 
+def asked_at(call_id_: str) -> tuple[int, int]:
+    """The turn whose reply has asked for a call, and its place there; -1 for either in what is no id of a call."""
+    before, _, place = call_id_.rpartition(".")
+    turn = before.rpartition(".")[2]
+    return int(turn) if turn.isdecimal() else -1, int(place) if place.isdecimal() else -1
+
+
 def place_of(call_id_: str) -> int:
     """The place of a call in its reply; -1 for what is no id of a call."""
-    place = call_id_.rpartition(".")[2]
-    return int(place) if place.isdecimal() else -1
+    return asked_at(call_id_)[1]
 
 
 def turn_of(call_id_: str) -> int:
     """The turn whose reply has asked for a call; -1 for what is no id of a call."""
-    turn = call_id_.rpartition(".")[0].rpartition(".")[2]
-    return int(turn) if turn.isdecimal() else -1
+    return asked_at(call_id_)[0]
 
 
 def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRecord, ...]:

@@ -46,7 +46,7 @@ from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.limits import note_for
 from toolfleet.orchestrator.run.refusals import denied, interrupted, left_open, never_called
-from toolfleet.orchestrator.run.requested import place_of, refused, requested, turn_of, unless_sent
+from toolfleet.orchestrator.run.requested import asked_at, place_of, refused, requested, unless_sent
 from toolfleet.orchestrator.run.saying import digest_of
 from toolfleet.orchestrator.run.shared_state import merged
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
@@ -55,7 +55,7 @@ from toolfleet.orchestrator.run.tally import Tally
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.transcript import NO_ENDS, tool_messages
 from toolfleet.tracing.trace import Trace
-from toolfleet.trusted import changed
+from toolfleet.trusted import changed, trusted
 
 T = TypeVar("T")
 
@@ -148,8 +148,8 @@ class Run(Record):
     @classmethod
     def start(cls, event: RunStarted) -> Run:
         """A run that has just begun."""
-        beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name in cls.model_fields}
-        return cls(**beginning, values=event.terms.state, began_with=len(event.messages))
+        beginning = {name: getattr(event, name) for name in _BEGINNING}
+        return _own_run(**beginning, values=event.terms.state, began_with=len(event.messages))
 
     def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911, PLR0912  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
@@ -321,16 +321,18 @@ class Run(Record):
         `ended` says as which of `Words` calls have ended with the run.
         """
         last = self._last_calls
-        known = {call.call_id: call.result for call in last if call.result is not None} | dict(results)
-        if any(call.call_id not in known for call in last):
+        known = {**{call.call_id: call.result for call in last if call.result is not None}, **results}
+        if not known.keys() >= {call.call_id for call in last}:
             return ()
         repeated = self.tally.asked
         messages = tool_messages(last, known, self.terms.words, ended=ended, is_interrupted=self.is_interrupted)
         return tuple(
-            changed(message, content=message.content + note)
-            if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
-            else message
-            for call, message in zip(last, messages, strict=True)
+            [
+                changed(message, content=message.content + note)
+                if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
+                else message
+                for call, message in zip(last, messages, strict=True)
+            ]
         )
 
     @property
@@ -345,10 +347,10 @@ class Run(Record):
         """Where these calls stand, without those that the run has not asked for. By their ids: none is searched for."""
         firsts: dict[int, int] = {}
         for call_id_ in call_ids:
-            turn = turn_of(call_id_)
+            turn, place = asked_at(call_id_)
             if turn not in firsts:
                 firsts[turn] = self._first_of(turn)
-            at = firsts[turn] + place_of(call_id_)
+            at = firsts[turn] + place
             if 0 <= at < len(self.calls) and self.calls[at].call_id == call_id_:
                 yield at
 
@@ -682,3 +684,8 @@ class Run(Record):
         if state is None:
             raise IllegalTransition(f"run {self.run_id} is {self.state}; {change!r} cannot happen now")
         return changed(self, state=state, **fields)
+
+
+_own_run: Final = trusted(Run)
+_BEGINNING: Final = tuple(name for name in RunStarted.model_fields if name in Run.model_fields)
+"""What a run has of its first event."""

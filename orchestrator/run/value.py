@@ -455,7 +455,7 @@ class Run(Record):
             return self._to(Change.SOME_CALLS_BACK, **fields)
         calls: tuple[CallRecord, ...] = fields["calls"]
         last = calls[self._first_of(self.turn) :]
-        fetched = [calls[at] for at in sorted(self._places(event.fetched))]
+        fetched = [calls[at] for at in sorted(self._places(event.fetched))] if event.fetched else []
         values = self._values_after([call.late_result for call in fetched] + [call.result for call in last])
         direct = [call.result for call in last if call.is_direct and isinstance(call.result, Returned)]
         if len(direct) < len(last) or self.unheard:

@@ -623,10 +623,10 @@ class RunStore:
         if owner:
             await self._client.xadd(self._keys.replies(owner), {"run": run_id})
 
-    async def _run(self, write: Appending | Write, client: Any = None) -> Any:
+    def _run(self, write: Appending | Write, client: Any = None) -> Awaitable[Any]:
         """Give the command that stores an entry, to the server or to a pipeline."""
         script = self._append_owing if write.owes else self._append
-        return await script(keys=write.keys, args=write.args, client=client)
+        return script(keys=write.keys, args=write.args, client=client)
 
     async def _stored(self, write: Appending, reply: list[Any] | None) -> Link | None:
         """Take note of what has come of a write. Returns its place, or None when it is not stored."""

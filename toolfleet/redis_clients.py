@@ -182,6 +182,19 @@ class AsyncClient(redis.asyncio.Redis):
                 self._line.drop()  # its server may be waiting for something
             raise
 
+    async def run_script(self, sha: str, keys: Sequence[Any], args: Sequence[Any]) -> Any:
+        """Carry out a script by the name that the server has for it. Raises NoScriptError, StoreUnreachable.
+
+        As `execute_command` does: a script may share the connection, and what it says is nothing that redis-py turns.
+        """
+        try:
+            [reply] = await self._line.request([("EVALSHA", sha, len(keys), *keys, *args)])
+            if isinstance(reply, Exception):
+                raise reply
+        except (RedisError, OSError) as error:
+            raise_in_our_words(error, self._address)
+        return reply
+
     def reply_of(self, command: Command, reply: Any, options: Mapping[str, Any]) -> Any:
         """Return a reply as redis-py's callers expect it. Raises the error that it is."""
         if isinstance(reply, Exception):
@@ -224,12 +237,16 @@ class AsyncClient(redis.asyncio.Redis):
 class _AsyncScript(AsyncScript):
     """A script that the server mostly knows: then calling it is one command, and no more than that is done for it."""
 
+    def __init__(self, client: AsyncClient, script: Any) -> None:
+        super().__init__(client, script)
+        self._client = client
+
     async def __call__(self, keys: Any = None, args: Any = None, client: Any = None) -> Any:
         """See redis.commands.core.AsyncScript. Raises StoreUnreachable."""
         if client is None:
             keys, args = keys or (), args or ()
             try:
-                return await self.registered_client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
+                return await self._client.run_script(self.sha, keys, args)
             except NoScriptError:
                 pass  # then it is loaded first
         return await super().__call__(keys, args, client)

@@ -79,9 +79,9 @@ def changed(record: Made, **fields: Any) -> Made:
     What it knows besides its fields (a `cached_property`) goes along, so whoever changes what it follows from must say
     what it is then.
     """
-    made = object.__new__(type(record))
+    made, given, names = object.__new__(type(record)), record.__pydantic_fields_set__, fields.keys()
     _set_values(made, {**record.__dict__, **fields})
-    _set_given(made, record.__pydantic_fields_set__ | fields.keys())
+    _set_given(made, given if names <= given else given | names)  # shared, as above
     _set_extra(made, None)
     _set_private(made, None)
     return made

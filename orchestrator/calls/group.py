@@ -198,6 +198,8 @@ class CallGroup:
             for timer in timers:
                 timer.cancel()
         known: dict[str, ToolResult] = {**self._barrier.results, **self._intercepted, **said}
+        if not self._scope.interceptors:
+            return GroupOutcome(known, fetched, frozenset(self._barrier.slow), self._raised or raised_here)
         calls = (*self._elsewhere, *self._here, *self._brought)
         results, raised = await intercept_each(calls, known, self._scope, self._limits)
         if self._scope.interceptors.hides_results:

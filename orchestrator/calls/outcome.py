@@ -34,6 +34,8 @@ class GroupOutcome:
 
     def joined(self, more: GroupOutcome) -> GroupOutcome:
         """This and what has become of the next calls of the same reply."""
+        if self is NOTHING_YET:
+            return more
         return GroupOutcome(
             {**self.results, **more.results},
             {**self.fetched, **more.fetched},
@@ -92,6 +94,8 @@ def given_to_model(run: Run, handed_out: Mapping[str, Submitted]) -> dict[str, S
 
     For the other calls the run waits.
     """
+    if not handed_out:
+        return {}
     if run.terms.slow == "handle":
         return dict(handed_out)
     return {call.call_id: handed_out[call.call_id] for call in run.in_background if call.call_id in handed_out}

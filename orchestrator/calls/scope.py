@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolfleet.artifacts import Asker, OfRun, OfTenant
 from toolfleet.call_news import News, Yields
@@ -16,7 +15,6 @@ from toolfleet.orchestrator.run.events import CallRecord, RunStarted
 from toolfleet.orchestrator.run.terms import Slow
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallStarted, RunUpdate, told
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.status.handles import Tasks
 from toolfleet.orchestrator.tools.chain import NO_CHAIN, Chain
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
@@ -32,8 +30,7 @@ BeginRun = Callable[[RunStarted], Awaitable[bool]]
 """Stores a run and works on it. Whether it is new: one that is stored already is left as it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallScope:
+class CallScope(NamedTuple):
     """What the calls of one reply, or of one caller, share. A value: the calls themselves are a `CallGroup`."""
 
     run_id: str
@@ -45,12 +42,12 @@ class CallScope:
     slow: Slow = "wait"
     patience_s: float | None = None
     """How long its calls may take before they count as slow; None: what each tool says."""
-    context: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = {}  # nobody changes it
     deadline_unix_s: float | None = None
     interceptors: Chain = NO_CHAIN
     search: Callable[[str], Awaitable[Returned | Failed]] | None = None
     """Answers a call of `search_tools`."""
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = {}  # as above
     """What the run's tools share."""
     history: Sequence[Message] = ()
     """The conversation so far, for tools that want it."""
@@ -61,11 +58,11 @@ class CallScope:
     subject: str = ""
     """Who asks for them."""
     priority: Priority = Priority.NORMAL
-    gone: Mapping[str, str] = field(default_factory=dict)
+    gone: Mapping[str, str] = {}  # as above
     """What is said of tools whose version that the run began with no live worker serves."""
     trace: Trace | None = None
     """The span below which they are made; None where nobody traces them."""
-    tasks: Tasks = field(default_factory=dict)
+    tasks: Mapping[str, CallRecord] = {}  # as above
     """The run's earlier calls that became tasks, for the built-in tools."""
 
     @property

@@ -37,4 +37,6 @@ class CallServices:
 
     def forget(self, results: Mapping[str, ToolResult]) -> None:
         """Let Redis drop results that are written down or handed over. Those of slow calls are still to come."""
-        self.gatherer.forget(call_id for call_id, result in results.items() if not isinstance(result, Submitted))
+        recorded = [call_id for call_id, result in results.items() if not isinstance(result, Submitted)]
+        self.gatherer.forget(recorded)
+        self.dispatcher.forget(recorded)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -48,7 +48,7 @@ MAX_BATCH: Final = 200
 """Messages in one command: workers start on the first ones while the rest are prepared."""
 
 REMEMBERED: Final = 2000
-"""How many of the newest messages can be sent again when the store has lost its last seconds."""
+"""How many of the newest calls without a recorded result can be sent again when the store has lost its last seconds."""
 
 RETRY_FOR_S: Final = 30.0
 """How long a broker may be away before the caller hears of it."""
@@ -75,7 +75,8 @@ class Dispatcher:
         self._gatherer = gatherer
         self._tracing = tracing
         self._batcher = Batcher(self._send_batch, max_batch=MAX_BATCH)
-        self._recent: deque[tuple[float, Outgoing]] = deque(maxlen=REMEMBERED)
+        self._unrecorded: OrderedDict[str, tuple[float, Outgoing]] = OrderedDict()
+        """The calls that may be sent again and whose results are recorded nowhere, with the time they were sent at."""
         self.dispatched = 0
 
     def send(self, calls: Sequence[Outgoing]) -> asyncio.Future[bool]:
@@ -97,13 +98,15 @@ class Dispatcher:
         A call that may have one effect is not: its message was read within milliseconds, and the claim that would keep
         a second one from having it may be lost as well. Its worker's result counts, or it expires at its deadline.
         """
-        lost = [item for at_s, item in self._recent if at_s >= since_s and not self._gatherer.has_ended(item.call)]
-        # They come back once they are sent, with the time of that.
-        kept = [(at_s, item) for at_s, item in self._recent if at_s < since_s]
-        self._recent = deque(kept, maxlen=REMEMBERED)
+        lost = [item for at_s, item in self._unrecorded.values() if at_s >= since_s]
         if lost:
             self._batcher.add_all(lost)
         return len(lost)
+
+    def forget(self, call_ids: Iterable[str]) -> None:
+        """Take note that the results of these calls are recorded."""
+        for call_id in call_ids:
+            self._unrecorded.pop(call_id, None)
 
     async def aclose(self) -> None:
         """Send what is queued, then let go of the broker."""
@@ -113,19 +116,36 @@ class Dispatcher:
     async def _send_batch(self, batch: Sequence[Outgoing]) -> list[bool]:
         began_unix_s = time.time() if self._tracing else 0.0
         messages = [message for item in batch if (message := self._seal_or_end(item))]
+        self._remember(batch)
         try:
             await self._publish(messages)
         except BrokerUnreachable as error:
-            self._gatherer.fail([item.call.call_id for item in batch], error)
+            call_ids = [item.call.call_id for item in batch]
+            self.forget(call_ids)
+            self._gatherer.fail(call_ids, error)
             return [False] * len(batch)
+        self._note_sent(batch)
         if self._tracing is not None:
             _record_sending(self._tracing, batch, began_unix_s)
         self.dispatched += len(batch)
         for item in batch:
             RUNS.add_sent(item.spec.name, item.spec.queue)
-        now = time.monotonic()
-        self._recent.extend((now, item) for item in batch if item.spec.effect.repeatable)
         return [True] * len(batch)
+
+    def _remember(self, batch: Sequence[Outgoing]) -> None:
+        """Remember what may be sent again, before it is sent: its result may be recorded before we hear that it was."""
+        now, unrecorded = time.monotonic(), self._unrecorded
+        for item in batch:
+            if item.spec.effect.repeatable:
+                unrecorded[item.call.call_id] = now, item
+        while len(unrecorded) > REMEMBERED:
+            unrecorded.popitem(last=False)
+
+    def _note_sent(self, batch: Sequence[Outgoing]) -> None:
+        now, unrecorded = time.monotonic(), self._unrecorded
+        for item in batch:
+            if item.call.call_id in unrecorded:
+                unrecorded[item.call.call_id] = now, item
 
     def _seal_or_end(self, item: Outgoing) -> TaskMessage | None:
         """Return the call as a message. One that no worker would take gets its result at once, and None is returned."""

@@ -34,8 +34,8 @@ log = FactLog("toolfleet.orchestrator")
 READ_COUNT: Final = 1000
 """How many results are read or removed by one command."""
 
-ENDED_REMEMBERED: Final = 10_000
-"""Of how many of the newest calls it is known that they have ended, or that they were found in the store."""
+FOUND_REMEMBERED: Final = 10_000
+"""Of how many of the newest calls it is known that they were found in the store."""
 
 TIDY_WITHIN_S: Final = 5.0
 """How long an orchestrator that stops waits for Redis to drop what nobody reads any more."""
@@ -71,7 +71,6 @@ class Gatherer:
         self._waiters: dict[str, list[asyncio.Future[ToolResult]]] = {}
         self._alarms = Alarms()
         self._forgotten: list[str] = []
-        self._ended: OrderedDict[str, None] = OrderedDict()
         self._found: OrderedDict[str, None] = OrderedDict()
 
     async def aclose(self) -> None:
@@ -96,7 +95,6 @@ class Gatherer:
 
     def expect(self, call: ToolCall, barrier: Barrier) -> None:
         """Bring the call's result to a barrier. `room` comes before, dispatch after."""
-        self._ended.pop(call.call_id, None)
         self._found.pop(call.call_id, None)
         if self._trials is not None:
             self._trials.begin(call)
@@ -130,13 +128,7 @@ class Gatherer:
 
     def forget(self, call_ids: Iterable[str]) -> None:
         """Have results removed soon that are recorded elsewhere: kept for a day they would fill Redis."""
-        for call_id in call_ids:
-            self._forgotten.append(call_id)
-            _remember(call_id, self._ended)
-
-    def has_ended(self, call: ToolCall) -> bool:
-        """Whether the result of this call was recorded lately: one that has only come may be lost with the store."""
-        return call.call_id in self._ended
+        self._forgotten += call_ids
 
     # --- a run rests --------------------------------------------------------------------------------------------
 
@@ -269,19 +261,18 @@ class Gatherer:
     def _find(self, expected: ExpectedCall, sealed: bytes | None) -> None:
         call_id = expected.call_id
         if result := self._believed(sealed, call_id):
-            _remember(call_id, self._found)
+            self._remember_found(call_id)
             self.end(call_id, result)
         elif time.time() > expected.deadline_unix_s + DEADLINE_GRACE_S:
             self.end(call_id, never_came_back(expected.tool))
 
+    def _remember_found(self, call_id: str) -> None:
+        self._found[call_id] = None
+        if len(self._found) > FOUND_REMEMBERED:
+            self._found.popitem(last=False)
+
     def _believed(self, sealed: bytes | None, call_id: str) -> ToolResult | None:
         return open_or_skip("result", self._seal.open_result, sealed, call_id)
-
-
-def _remember(call_id: str, calls: OrderedDict[str, None]) -> None:
-    calls[call_id] = None
-    if len(calls) > ENDED_REMEMBERED:
-        calls.popitem(last=False)
 
 
 def never_came_back(tool: str) -> Failed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -24,7 +24,7 @@ from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.early import EarlyCalls
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.in_time import in_time
-from toolfleet.orchestrator.loop.preparing import NOTHING, Prepared, Reviewed, prepared, reviewed
+from toolfleet.orchestrator.loop.preparing import NOTHING, Prepared, prepared, reviewed
 from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.loop.telling import Telling
 from toolfleet.orchestrator.models.encodable import encodable_reply
@@ -111,37 +111,49 @@ class Asking:
         asked = await prepared(work, self.scopes.chain(work.run), NOTHING if over else offered)
         if asked is None:
             return
-        async with self._paid(work, asked, over) as paid:
-            if paid.over:
-                offered, asked = {}, replace(asked, tools={})
-            await _tell_what_is_left(work, paid)
-            figures = RUNS.by_model[(self.agents.model_of(work.run) or self.model).name]
-            with figures.timed():
-                heard = await self._hear_reply(work, offered, asked, paid)
-            figures.add_reply(heard.reply.usage.input_tokens, heard.reply.usage.output_tokens)
-            reached(Point.REPLY_RECEIVED, work.run.run_id)
-            if heard.blocked is not None:
-                await _stored(work, paid, heard.blocked.model_copy(update={"usage": heard.reply.usage}))
-                return
-            run = await self._record_reply(work, heard, offered, choice, paid)
-            reached(Point.REPLY_STORED, run.run_id)
+        paid = await self._reserved(work.run, asked, over)
+        try:
+            run = await self._store_reply(work, offered, choice, asked, paid)
+        finally:
+            if paid.reserved is not None:
+                await self.spending.settle(work.run, paid.reserved, paid.reply, paid.fate)
+        if run.blocked:
+            return
         _must_be_fit(run)
         if work.emit and run.calls_owed:
             work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
 
-    @asynccontextmanager
-    async def _paid(self, work: RunAtWork, asked: Prepared, over: Reached | None) -> AsyncGenerator[Paid, None]:
-        """What the budgets say of the next reply; what it has come to is booked at the end of the block."""
-        run = work.run
+    async def _reserved(self, run: Run, asked: Prepared, over: Reached | None) -> Paid:
+        """What the budgets say of the next reply. Who asks for it books what it has come to, whatever happens."""
+        if not self.spending.accounts_of(run):
+            return Paid(None, over)
         model, messages = self.agents.model_of(run) or self.model, _messages_for_model(run, asked, over)
         async with in_time(run):
             reserved, spent = await self.spending.reserve(run, model.name, messages, asked.tools, is_last=bool(over))
-        paid = Paid(reserved, over or spent)
-        try:
-            yield paid
-        finally:
-            if reserved is not None:
-                await self.spending.settle(work.run, reserved, paid.reply, paid.fate)
+        return Paid(reserved, over or spent)
+
+    async def _store_reply(
+        self,
+        work: RunAtWork,
+        offered: Mapping[str, ToolSpec],
+        choice: tuple[str, ...] | None,
+        asked: Prepared,
+        paid: Paid,
+    ) -> Run:
+        """Hear a reply and store it, or that an interceptor has kept it back; the run after that."""
+        if paid.over:
+            offered, asked = {}, replace(asked, tools={})
+        await _tell_what_is_left(work, paid)
+        figures = RUNS.by_model[(self.agents.model_of(work.run) or self.model).name]
+        with figures.timed():
+            heard = await self._hear_reply(work, offered, asked, paid)
+        figures.add_reply(heard.reply.usage.input_tokens, heard.reply.usage.output_tokens)
+        reached(Point.REPLY_RECEIVED, work.run.run_id)
+        if heard.blocked is not None:
+            return await _stored(work, paid, heard.blocked.model_copy(update={"usage": heard.reply.usage}))
+        run = await self._record_reply(work, heard, offered, choice, paid)
+        reached(Point.REPLY_STORED, run.run_id)
+        return run
 
     async def _hear_reply(
         self, work: RunAtWork, offered: Mapping[str, ToolSpec], asked: Prepared, paid: Paid
@@ -239,7 +251,7 @@ class Asking:
                 telling.begin(restarts)
                 async for event in events:
                     if isinstance(event, ReplyComplete):
-                        return _heard(event, restarts, await reviewed(run, asked, event.message), telling)
+                        return await _heard(run, event, restarts, asked, telling)
                     if isinstance(event, Restarted):
                         restarts += 1
                         log.info("reply_restarted", run_id=run.run_id, attempt=event.attempt)
@@ -250,8 +262,11 @@ class Asking:
         raise ModelReplyInvalid(f"{model.name} ended its reply without completing it")
 
 
-def _heard(reply: ReplyComplete, restarts: int, review: Reviewed, telling: Telling) -> HeardReply:
-    """The reply as the interceptors have left it: of one that they keep back, nobody is told a word."""
+async def _heard(run: Run, reply: ReplyComplete, restarts: int, asked: Prepared, telling: Telling) -> HeardReply:
+    """The reply as the interceptors leave it: of one that they keep back, nobody is told a word."""
+    if not asked.chain.around_model:
+        return HeardReply(reply, restarts)
+    review = await reviewed(run, asked, reply.message)
     usage = reply.usage + review.usage
     if review.blocked is not None:
         nothing = reply.message.model_copy(update={"content": "", "thoughts": "", "refusal": ""})

@@ -313,7 +313,8 @@ class RunControl:
         terms = await self._with_webhook(await self._payable(started.terms, model))
         if self.words is not None:
             terms = terms.model_copy(update={"words": self.words})
-        started = started.model_copy(update={"terms": terms})
+        if terms is not started.terms:
+            started = started.model_copy(update={"terms": terms})
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
         await self.offering.must_be_clear(started.terms.tools, () if is_elsewhere else started.terms.interceptors)

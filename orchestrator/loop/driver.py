@@ -35,6 +35,7 @@ from toolfleet.orchestrator.store.history import Stored
 from toolfleet.orchestrator.store.journal import Journal, adopt
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.supervision import Errands, failed, stop
+from toolfleet.trusted import changed
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -130,7 +131,7 @@ class Runs:
 
     async def begin(self, started: RunStarted, emit: Emit | None = None, *, then: Sequence[RunEvent] = ()) -> bool:
         """Store a run, with what it begins with, and work on it. Whether it is new: one that is stored is left so."""
-        started = started.model_copy(update={"orchestrator_id": self.orchestrator_id})
+        started = changed(started, orchestrator_id=self.orchestrator_id)
         if started.parent_call_id is not None and started.trace is not None:
             below = None if self.spans is None else self.spans.begun_below(started, started.trace)
             started = started.model_copy(update={"trace": below})

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Required, cast
 
@@ -231,6 +231,12 @@ class MessageReader:
         self._blocks.container = paused.container
         self._assembly.usage = paused.usage
         self.go_on()
+
+    def feed_texts(self, events: Sequence[bytes]) -> int:
+        """Take the first of these events, as many as differ from the last one in their text alone; how many."""
+        texts = self._repeated.texts_in(events)
+        self._assembly.text("".join(texts))
+        return len(texts)
 
     def feed(self, data: bytes) -> None:
         """Take one event; unknown kinds and pings bring nothing."""

@@ -12,6 +12,8 @@ from typing import Final
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _FIELD: Final = b"data:"
 _FIELD_AND_BLANK: Final = b"data: "
+_END: Final = b"\n\n"
+"""What ends an event, once each end of line is a line feed."""
 
 
 class EventStream:
@@ -30,7 +32,19 @@ class EventStream:
 
     def add(self, piece: bytes) -> list[bytes]:
         """Return the data of each event that the piece brings to its end. It is text in UTF-8, unless it is broken."""
-        first, *others = self._with_line_feeds(piece).split(b"\n")
+        text = self._with_line_feeds(piece)
+        end = text.rfind(_END) + len(_END)
+        if end < len(_END) or self._data:
+            return self._add_lines(text)
+        events = _one_line_each(b"".join([*self._begun, text[:end]]))
+        if events is None:
+            return self._add_lines(text)
+        self._begun.clear()
+        self._is_at_start = False
+        return events + self._add_lines(text[end:])
+
+    def _add_lines(self, text: bytes) -> list[bytes]:
+        first, *others = text.split(b"\n")
         self._begun.append(first)
         if not others:
             return []
@@ -57,14 +71,6 @@ class EventStream:
         return line
 
     def _events_of(self, lines: list[bytes]) -> list[bytes]:
-        if not (self._data or any(lines[1::2])):
-            # As nearly all come: one line of data, an empty line, and so on.
-            data = [line[6:] for line in lines[::2] if line.startswith(_FIELD_AND_BLANK)]
-            if len(lines) == 2 * len(data):
-                return data
-        return self._events_line_by_line(lines)
-
-    def _events_line_by_line(self, lines: list[bytes]) -> list[bytes]:
         events: list[bytes] = []
         data = self._data
         for line in lines:
@@ -79,3 +85,11 @@ class EventStream:
             elif line == b"data":
                 data.append(b"")
         return events
+
+
+def _one_line_each(text: bytes) -> list[bytes] | None:
+    """Return the data of whole events that are a line of data each, as nearly all are; None where any is not."""
+    if not text.startswith(_FIELD_AND_BLANK):
+        return None
+    events = text[len(_FIELD_AND_BLANK) : -len(_END)].split(_END + _FIELD_AND_BLANK)
+    return events if text.count(b"\n") == len(_END) * len(events) else None

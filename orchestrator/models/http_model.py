@@ -23,6 +23,7 @@ from toolfleet.orchestrator.models.http import CONNECTION_ERRORS, Endpoint, Http
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.models.protocol import ModelEvent, OfferedTool
 from toolfleet.orchestrator.models.provider_tools import clash, left_behind
+from toolfleet.orchestrator.models.repeated import AT_ONCE
 from toolfleet.orchestrator.models.retries import with_retries
 
 EVENT_STREAM = "text/event-stream"
@@ -60,6 +61,13 @@ class ReplyReader(Protocol):
 
     def feed(self, data: bytes) -> None:
         """Take the data of one server-sent event. Raises a ModelError for a complaint or for garbage."""
+        ...
+
+    def feed_texts(self, events: Sequence[bytes]) -> int:
+        """Take the first of these events, as many as bring text and nothing else that is new; how many these are.
+
+        Not for more than AT_ONCE.
+        """
         ...
 
     def read_whole(self, body: bytes) -> None:
@@ -280,10 +288,12 @@ async def _read_on(pieces: AsyncGenerator[bytes, None], server_events: EventStre
 def _feed(reader: ReplyReader, events: Sequence[bytes]) -> None:
     """Raises TryAgain for a garbled event: the next reply may be whole."""
     try:
-        for data in events:
-            if reader.over:
-                return
-            reader.feed(data)
+        at = 0
+        while at < len(events) and not reader.over:
+            texts = reader.feed_texts(events[at : at + AT_ONCE]) if len(events) > at + 1 else 0
+            if not texts:
+                reader.feed(events[at])
+            at += texts or 1
     except ModelReplyInvalid as error:
         raise TryAgain(str(error)) from error
 

@@ -5,27 +5,23 @@ Nothing that a caller asks for is left out in silence: what cannot be passed on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from toolfleet.messages import Message
 from toolfleet.orchestrator.errors import NotForThisModel
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.models.sight import images_said, problem_with_image
 
-
-@runtime_checkable
-class Objecting(Protocol):
-    """A model that knows beforehand what its provider does not take."""
-
-    def objection(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
-        """Return why it must not be asked this, in words for whoever asks; None if nothing is known against it."""
-        ...
+Objection = Callable[[Sequence[Message], Mapping[str, Any]], str | None]
+"""What models have as `objection` that know beforehand what their providers do not take: why one must not be asked
+this, in words for whoever asks; None if nothing is known against it."""
 
 
 def objection_of(model: ChatModel, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
     """Return why a model must not be asked this; None if nothing is known against it, or of the model."""
-    return model.objection(messages, options) if isinstance(model, Objecting) else None
+    objection: Objection | None = getattr(model, "objection", None)  # no part of the protocol
+    return None if objection is None else objection(messages, options)
 
 
 def must_take(model: ChatModel, messages: Sequence[Message], options: Mapping[str, Any]) -> None:

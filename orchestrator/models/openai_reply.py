@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -128,6 +129,12 @@ class CompletionReader:
     def complete(self) -> bool:
         """A finish reason or the closing `[DONE]`; some servers send only one of them. The latter alone is no reply."""
         return self._finish_reason is not None or (self.over and not self._assembly.is_empty)
+
+    def feed_texts(self, events: Sequence[bytes]) -> int:
+        """Take the first of these events, as many as differ from the last one in their text alone; how many."""
+        texts = self._repeated.texts_in(events)
+        self._assembly.text("".join(texts))
+        return len(texts)
 
     def feed(self, data: bytes) -> None:
         """Take one chunk."""

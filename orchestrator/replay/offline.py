@@ -220,6 +220,10 @@ class OfflineDispatcher(Dispatcher):
             self._offline.send(each.call, each.spec)
         return super().send(())
 
+    def forget(self, call_ids: Iterable[str]) -> None:
+        """Nothing is sent, so nothing can be lost."""
+        del call_ids
+
 
 class OfflineAgents(Agents):
     """The agents of a run's orchestrator, as far as they are known: what their runs came to is among the answers."""

@@ -22,8 +22,7 @@ class DistinctIds:
     def for_next(self, message: AssistantMessage) -> AssistantMessage:
         """The next calls of the reply, those of this message, with ids of their own; mostly the same message."""
         calls = tuple([self._with_own_id(call) for call in message.tool_calls])
-        same = all(own is call for own, call in zip(calls, message.tool_calls, strict=True))
-        return message if same else message.model_copy(update={"tool_calls": calls})
+        return message if calls == message.tool_calls else message.model_copy(update={"tool_calls": calls})
 
     def _with_own_id(self, call: RequestedCall) -> RequestedCall:
         own_id = call.id if call.id and self._is_free(call.id) else self._made_of(call.id or "call")

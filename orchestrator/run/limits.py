@@ -210,9 +210,10 @@ def _too_many_calls(run: Run) -> tuple[str, str] | None:
     limits, asked = run.terms.limits, run.tally.tools
     if limits.calls is not None and sum(asked.values()) > limits.calls:
         return "calls", _reason(limits, "calls")
-    busiest = max(asked, key=asked.__getitem__, default="")
-    if limits.calls_per_tool is not None and asked.get(busiest, 0) > limits.calls_per_tool:
-        return "calls_per_tool", f"{_reason(limits, 'calls_per_tool')} by {busiest}"
+    if limits.calls_per_tool is not None:
+        busiest = max(asked, key=asked.__getitem__, default="")
+        if asked.get(busiest, 0) > limits.calls_per_tool:
+            return "calls_per_tool", f"{_reason(limits, 'calls_per_tool')} by {busiest}"
     return (LOOP, LOOP) if run.tally.most_asked > AGAIN_MAX else None
 
 

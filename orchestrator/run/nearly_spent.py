@@ -56,6 +56,8 @@ def left_of(of: str, unit: Unit, used: float, limit: float | None) -> tuple[Left
 def own_left(run: Run) -> tuple[Left, ...]:
     """What is left of the run's own limits on tokens and cost, as far as its history knows."""
     limits = run.terms.limits
+    if limits.tokens is None and limits.cost is None:
+        return ()
     tokens = left_of(OWN, "tokens", run.usage.total_tokens, limits.tokens)
     return tokens + left_of(OWN, "usd", 0.0 if limits.cost is None else cost_of(run), limits.cost)
 

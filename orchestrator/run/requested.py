@@ -26,29 +26,36 @@ def requested(
     """The calls of a reply from its place `begins` on."""
     masked, sending = set(masked), set(sending)
     return tuple(
-        _call_record(
-            call_id=(id_ := call_id(run_id, turn, position)),
-            turn=turn,
-            requested_id=request.id,
-            tool=request.name,
-            arguments=request.arguments,
-            kept_as=id_ if id_ in masked else "",
-            is_sending=id_ in sending,
-        )
-        for position, request in enumerate(requests, begins)
+        [
+            _call_record(
+                call_id=(id_ := call_id(run_id, turn, position)),
+                turn=turn,
+                requested_id=request.id,
+                tool=request.name,
+                arguments=request.arguments,
+                kept_as=id_ if id_ in masked else "",
+                is_sending=id_ in sending,
+            )
+            for position, request in enumerate(requests, begins)
+        ]
     )
+
+
+def asked_at(call_id_: str) -> tuple[int, int]:
+    """The turn whose reply has asked for a call, and its place there; -1 for either in what is no id of a call."""
+    before, _, place = call_id_.rpartition(".")
+    turn = before.rpartition(".")[2]
+    return int(turn) if turn.isdecimal() else -1, int(place) if place.isdecimal() else -1
 
 
 def place_of(call_id_: str) -> int:
     """The place of a call in its reply; -1 for what is no id of a call."""
-    place = call_id_.rpartition(".")[2]
-    return int(place) if place.isdecimal() else -1
+    return asked_at(call_id_)[1]
 
 
 def turn_of(call_id_: str) -> int:
     """The turn whose reply has asked for a call; -1 for what is no id of a call."""
-    turn = call_id_.rpartition(".")[0].rpartition(".")[2]
-    return int(turn) if turn.isdecimal() else -1
+    return asked_at(call_id_)[0]
 
 
 def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRecord, ...]:
@@ -64,6 +71,8 @@ def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRec
         refusals = {call.call_id: over_limit(call.tool, event.over_limit) for call in asked}
     if asked and event.incomplete and (half := cut_off(event.message.tool_calls[-1], event.incomplete)) is not None:
         refusals[asked[-1].call_id] = half
+    if not refusals:
+        return asked
     return tuple(
         changed(call, refusal=refusals[call.call_id], is_withheld=call.call_id in event.withheld)
         if call.call_id in refusals and not call.is_sending and call.deadline_unix_s is None

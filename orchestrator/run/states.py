@@ -24,7 +24,10 @@ class State(StrEnum):
     @property
     def is_terminal(self) -> bool:
         """Whether the run has ended."""
-        return self in {State.DONE, State.FAILED, State.CANCELLED}
+        return self in _ENDS
+
+
+_ENDS: Final = frozenset({State.DONE, State.FAILED, State.CANCELLED})
 
 
 class Change(StrEnum):

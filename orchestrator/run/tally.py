@@ -134,11 +134,11 @@ class Tally(NamedTuple):
             if not call.is_withheld:
                 tools[call.tool] = tools.get(call.tool, 0) + 1
         most_asked = max([self.most_asked, *(asked[key] for key in same)])
-        return self.with_made(calls)._replace(tools=tools, asked=asked, most_asked=most_asked)
+        return self._replace(made=self.made + _made(calls), tools=tools, asked=asked, most_asked=most_asked)
 
     def with_made(self, calls: Sequence[CallRecord]) -> Tally:
         """The tally once these were asked for, all the calls of a reply to an earlier word of the user."""
-        return self._replace(made=self.made + sum(not _is_over_limit(call) for call in calls))
+        return self._replace(made=self.made + _made(calls))
 
     def with_change(self, place: int, before: CallRecord | None, call: CallRecord, *, is_recent: bool) -> Tally:
         """The tally once the call at this place is so; `before`: as it was counted before, None for not at all.
@@ -146,6 +146,8 @@ class Tally(NamedTuple):
         Its arguments must be the same.
         """
         result = call.result
+        if result is None and call.late_result is None and not call.handle:
+            return self  # it has not come to anything yet
         if isinstance(result, Returned) and not (result.artifact or result.spent or call.handle or call.is_agents):
             return self  # what nearly every call comes to
         tally = self
@@ -192,8 +194,9 @@ class Tally(NamedTuple):
         return self._replace(spent=total, made_below=made_below, tools=dict(tools))
 
 
-def _is_over_limit(call: CallRecord) -> bool:
-    return call.refusal is not None and call.refusal.kind is FailureKind.LIMIT
+def _made(calls: Sequence[CallRecord]) -> int:
+    """How many of these no limit has kept from being sent."""
+    return sum([call.refusal is None or call.refusal.kind is not FailureKind.LIMIT for call in calls])
 
 
 def handle_of_task(call: CallRecord) -> str:

@@ -37,7 +37,7 @@ def tool_messages(
     without a result: that would poison the conversation.
     """
     if words is None:
-        return tuple(to_message(call, results[call.call_id]) for call in calls)
+        return tuple([to_message(call, results[call.call_id]) for call in calls])
     return tuple(
         to_message(call, in_own_words(words, call, results[call.call_id], ended, is_interrupted=is_interrupted))
         for call in calls

@@ -46,7 +46,7 @@ from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.limits import note_for
 from toolfleet.orchestrator.run.refusals import denied, interrupted, left_open, never_called
-from toolfleet.orchestrator.run.requested import place_of, refused, requested, turn_of, unless_sent
+from toolfleet.orchestrator.run.requested import asked_at, place_of, refused, requested, unless_sent
 from toolfleet.orchestrator.run.saying import digest_of
 from toolfleet.orchestrator.run.shared_state import merged
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
@@ -55,7 +55,7 @@ from toolfleet.orchestrator.run.tally import Tally
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.transcript import NO_ENDS, tool_messages
 from toolfleet.tracing.trace import Trace
-from toolfleet.trusted import changed
+from toolfleet.trusted import changed, trusted
 
 T = TypeVar("T")
 
@@ -148,8 +148,8 @@ class Run(Record):
     @classmethod
     def start(cls, event: RunStarted) -> Run:
         """A run that has just begun."""
-        beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name in cls.model_fields}
-        return cls(**beginning, values=event.terms.state, began_with=len(event.messages))
+        beginning = {name: getattr(event, name) for name in _BEGINNING}
+        return _own_run(**beginning, values=event.terms.state, began_with=len(event.messages))
 
     def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911, PLR0912  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
@@ -296,7 +296,7 @@ class Run(Record):
     @property
     def awaiting_approval(self) -> tuple[CallRecord, ...]:
         """The calls that a person has to decide about: its own, and those of its agents as far as they are known."""
-        own = tuple(call for call in self.calls_owed if call.awaits_approval and call.approval is None)
+        own = tuple([call for call in self.calls_owed if call.awaits_approval and call.approval is None])
         return own + self.awaiting_below
 
     @property
@@ -321,16 +321,18 @@ class Run(Record):
         `ended` says as which of `Words` calls have ended with the run.
         """
         last = self._last_calls
-        known = {call.call_id: call.result for call in last if call.result is not None} | dict(results)
-        if any(call.call_id not in known for call in last):
+        known = {**{call.call_id: call.result for call in last if call.result is not None}, **results}
+        if not known.keys() >= {call.call_id for call in last}:
             return ()
         repeated = self.tally.asked
         messages = tool_messages(last, known, self.terms.words, ended=ended, is_interrupted=self.is_interrupted)
         return tuple(
-            changed(message, content=message.content + note)
-            if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
-            else message
-            for call, message in zip(last, messages, strict=True)
+            [
+                changed(message, content=message.content + note)
+                if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
+                else message
+                for call, message in zip(last, messages, strict=True)
+            ]
         )
 
     @property
@@ -345,10 +347,10 @@ class Run(Record):
         """Where these calls stand, without those that the run has not asked for. By their ids: none is searched for."""
         firsts: dict[int, int] = {}
         for call_id_ in call_ids:
-            turn = turn_of(call_id_)
+            turn, place = asked_at(call_id_)
             if turn not in firsts:
                 firsts[turn] = self._first_of(turn)
-            at = firsts[turn] + place_of(call_id_)
+            at = firsts[turn] + place
             if 0 <= at < len(self.calls) and self.calls[at].call_id == call_id_:
                 yield at
 
@@ -443,17 +445,17 @@ class Run(Record):
         return self._to(Change.CALLS_SENT, streamed=tuple(streamed))
 
     def _back(self, event: CallsBack) -> Run:
-        self._must_owe(event.results)
+        owed = self._must_owe(event.results)
         changes: dict[str, dict[str, Any]] = {
             call_id_: {"result": result} for call_id_, result in event.results.items()
         }
         changes |= {call_id_: {"late_result": result} for call_id_, result in event.fetched.items()}
         fields = self._updated(changes, messages=event.messages)
-        if len(event.results) < len(self.calls_owed):
+        if len(event.results) < len(owed):
             return self._to(Change.SOME_CALLS_BACK, **fields)
         calls: tuple[CallRecord, ...] = fields["calls"]
         last = calls[self._first_of(self.turn) :]
-        fetched = [calls[at] for at in sorted(self._places(event.fetched))]
+        fetched = [calls[at] for at in sorted(self._places(event.fetched))] if event.fetched else []
         values = self._values_after([call.late_result for call in fetched] + [call.result for call in last])
         direct = [call.result for call in last if call.is_direct and isinstance(call.result, Returned)]
         if len(direct) < len(last) or self.unheard:
@@ -653,10 +655,11 @@ class Run(Record):
             **fields,
         )
 
-    def _must_owe(self, call_ids: Collection[str]) -> None:
+    def _must_owe(self, call_ids: Collection[str]) -> set[str]:
         owed = {call.call_id for call in self.calls_owed}
         if not owed.issuperset(call_ids):
             raise IllegalTransition(f"run {self.run_id} owes {sorted(owed)}, not {sorted(call_ids)}")
+        return owed
 
     def _updated(self, changes: Mapping[str, Mapping[str, Any]], messages: tuple[Message, ...] = ()) -> dict[str, Any]:
         """The fields that are others once these calls are changed, and these messages said. Looks at no other call.
@@ -669,7 +672,7 @@ class Run(Record):
             before = calls[at]
             call = calls[at] = changed(before, **changes[before.call_id])
             tally = tally.with_change(at, before, call, is_recent=call.turn > self.turns_before)
-            if before.spent is None and (spent := call.spent) is not None:
+            if (spent := call.spent) is not None and before.spent is None:
                 usage += Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
                 if not call.is_agents:
                     by_tool = {**by_tool, call.tool: by_tool.get(call.tool, 0.0) + spent.cost}
@@ -681,3 +684,8 @@ class Run(Record):
         if state is None:
             raise IllegalTransition(f"run {self.run_id} is {self.state}; {change!r} cannot happen now")
         return changed(self, state=state, **fields)
+
+
+_own_run: Final = trusted(Run)
+_BEGINNING: Final = tuple(name for name in RunStarted.model_fields if name in Run.model_fields)
+"""What a run has of its first event."""

@@ -70,6 +70,7 @@ class Appendings:
         self._keys = keys
         self._runs, self._runs_ending, self._run_names = keys.runs(), keys.runs_ending(), keys.run_names()
         self._run_states = keys.run_states()
+        self._unfinished_ms = int(settings.keep_unfinished_s * 1000)
         self._prefixes = (
             *(keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")),
             *(keys.pushes(""), keys.pushes_due()),
@@ -81,19 +82,20 @@ class Appendings:
         position, digest = follows.position + 1, follows.digest_with(text)
         seal = self._seal.sign_entry(run.run_id, position, digest).encode()
         keys, args = self.command(run, text, follows, seal, how, named=calls_named(self._keys, run, event))
-        return self._with_webhooks(Appending(run, text, follows, Link(position, digest, seal, ""), keys, args), event)
+        write = Appending(run, text, follows, Link(position, digest, seal, ""), keys, args)
+        owed = self._owing(run, event, digest)
+        return self._with_webhooks(write, owed) if owed else write
 
     def again(self, run: Run, entry: Entry, event: bytes, follows: Link, how: Heading) -> Appending:
         """Return the same for an entry that was stored before, under the seal that it has."""
         link = entry.link
         keys, args = self.command(run, event, follows, link.seal, how)
-        return self._with_webhooks(Appending(run, event, follows, link, keys, args), entry.event)
+        write = Appending(run, event, follows, link, keys, args)
+        owed = self._owing(run, entry.event, link.digest)
+        return self._with_webhooks(write, owed) if owed else write
 
-    def _with_webhooks(self, write: Appending, event: RunStarted | RunEvent) -> Appending:
+    def _with_webhooks(self, write: Appending, owed: Sequence[tuple[str, bytes]]) -> Appending:
         """Return the same with the webhooks that are owed for it, which are stored if it is."""
-        owed = self._owing(write.run, event, write.link.digest)
-        if not owed:
-            return write
         keys = [*write.keys, self._keys.webhooks_due(), *(self._keys.webhook(name) for name, _ in owed)]
         counts = [len(write.keys), len(write.args), int(self._settings.keep_webhooks_s * 1000)]
         args = [*counts, *write.args, *(part for pair in owed for part in pair)]
@@ -110,21 +112,27 @@ class Appendings:
         named: Mapping[str, str] = NOBODY,
     ) -> tuple[list[str], list[Any]]:
         """The keys and arguments of the script that stores an event which is sealed already."""
-        keys, has_ended = self._keys, run.state.is_terminal
-        where = [keys.run(run.run_id), keys.head(run.run_id), self._runs, self.listed(run.terms.tenant)]
-        where += [keys.approvals(run.terms.tenant), self._run_states]
+        keys, run_id, tenant, has_ended = self._keys, run.run_id, run.terms.tenant, run.state.is_terminal
         awaiting = _awaiting(run)
+        where = [
+            keys.run(run_id),
+            keys.head(run_id),
+            self._runs,
+            self.listed(tenant),
+            keys.approvals(tenant),
+            self._run_states,
+        ]
         what = [
             follows.seal,
             event,
             seal,
             run.state.value,
-            int(self._ttl_s(run) * 1000),
+            int(self._ttl_s(run) * 1000) if has_ended else self._unfinished_ms,
             run.turn,
             len(run.calls),
             awaiting,
             score_of(run, awaiting),
-            run.run_id,
+            run_id,
         ]
         if not has_ended and how == UNCHANGED:
             # As for most: the run only goes on.
@@ -133,13 +141,13 @@ class Appendings:
         return [*where, keys.unowned(run.model), self._runs_ending, self._run_names], [
             *what,
             int(has_ended),
-            run.run_id,
+            run_id,
             how.owner,
             int(how.may_be_adopted),
             parent,
             self._seal.close_result(result_for_parent(run), parent) if parent and has_ended else "",
             *self._prefixes,
-            run.terms.tenant,
+            tenant,
             *(part for field in (how.fields or {}).items() for part in field),
         ]
 
@@ -151,16 +159,15 @@ class Appendings:
         return run.terms.keep_s or self._settings.keep_done_s
 
     def _ttl_s(self, run: Run) -> float:
+        """How long a run is kept that has ended so."""
         settings = self._settings
         match run.state:
-            case State.DONE:
-                return self._done_ttl_s(run)
             case State.FAILED:
                 return run.terms.keep_s or settings.keep_failed_s
             case State.CANCELLED:
                 return run.terms.keep_s or settings.keep_cancelled_s
             case _:
-                return settings.keep_unfinished_s
+                return self._done_ttl_s(run)
 
 
 def _awaiting(run: Run) -> int:

@@ -80,15 +80,11 @@ class Journal:
 
     async def _try_to_append(self, run: Run, event: RunEvent) -> Link | None:
         self._is_in_doubt = False
-
-        async def write() -> Link | None:
-            try:
-                return await self.store.append(run, event, follows=self.link)
-            except StoreUnreachable:
-                self._is_in_doubt = True
-                raise
-
-        return await while_it_may_be_away(write, for_s=AWAY_MAX_S)
+        try:
+            return await self.store.append(run, event, follows=self.link)  # mostly enough
+        except StoreUnreachable:
+            self._is_in_doubt = True
+        return await while_it_may_be_away(lambda: self.store.append(run, event, follows=self.link), for_s=AWAY_MAX_S)
 
     async def _catch_up(self) -> list[Entry]:
         """Fold in the entries that others have written, and return them; none where only junk was cut off.

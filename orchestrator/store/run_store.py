@@ -36,7 +36,7 @@ from toolfleet.orchestrator.run.events import CallRecord, RunEvent, RunResumed, 
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.appending import Appending, Appendings, Heading, Owing, nothing_owed
+from toolfleet.orchestrator.store.appending import UNCHANGED, Appending, Appendings, Heading, Owing, nothing_owed
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
 from toolfleet.orchestrator.store.names import RunNames, noted
@@ -196,8 +196,10 @@ class RunStore:
         lost the entry that it follows. Raises StoreUnreachable; then the event may be stored or not, and nothing that
         follows from it may be done.
         """
-        how = Heading(owner=owner, may_be_adopted=isinstance(event, RunResumed))
-        return await self._write_all([self._appendings.of(run, event, follows, how)])
+        may_be_adopted = isinstance(event, RunResumed)
+        how = Heading(owner=owner, may_be_adopted=may_be_adopted) if owner or may_be_adopted else UNCHANGED
+        write = self._appendings.of(run, event, follows, how)
+        return await self._stored(write, await self._run(write))
 
     async def append_with(
         self, run: Run, event: RunEvent, *, follows: Link, watching: str, besides: Callable[[Any], Awaitable[bool]]
@@ -621,25 +623,25 @@ class RunStore:
         if owner:
             await self._client.xadd(self._keys.replies(owner), {"run": run_id})
 
-    async def _run(self, write: Appending | Write, client: Any = None) -> Any:
+    def _run(self, write: Appending | Write, client: Any = None) -> Awaitable[Any]:
         """Give the command that stores an entry, to the server or to a pipeline."""
         script = self._append_owing if write.owes else self._append
-        return await script(keys=write.keys, args=write.args, client=client)
+        return script(keys=write.keys, args=write.args, client=client)
 
     async def _stored(self, write: Appending, reply: list[Any] | None) -> Link | None:
         """Take note of what has come of a write. Returns its place, or None when it is not stored."""
         if reply is None:
             return None
         entry_id, outcome = reply
-        run = write.run
+        run, link = write.run, write.link
         if outcome == ALREADY:
             await self._replace_unless_believed(run)
         self._note(write)
         if write.owes:
             self._on_owed()
         if self._packing is not None and run.state.is_terminal:
-            self._packing.has_ended(run.run_id, write.link.seal)
-        return write.link._replace(entry_id=entry_id.decode())
+            self._packing.has_ended(run.run_id, link.seal)
+        return Link(link.position, link.digest, link.seal, entry_id.decode())
 
     async def _replace_unless_believed(self, run: Run) -> None:
         """Put a run's answer in the place of a result of its call that no worker has sealed."""

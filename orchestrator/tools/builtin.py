@@ -116,9 +116,12 @@ def built_in_for(run: Run, tools: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]
     Tasks with slow="handle", or where it may have calls run in the background, or had; reading on once a result was too
     large.
     """
-    has_tasks = run.terms.slow == "handle" or run.tally.has_tasks or any(map(_BACKGROUND, tools.values()))
+    tally = run.tally
+    has_tasks = run.terms.slow == "handle" or tally.has_tasks or any(map(_BACKGROUND, tools.values()))
+    if not (has_tasks or tally.has_artifacts):
+        return {}
     names = [TASK_RESULT, TASK_CANCEL] if has_tasks else []
-    if run.tally.has_artifacts:
+    if tally.has_artifacts:
         names.append(READ_RESULT.name)
     return {name: BUILT_IN[name] for name in names}
 

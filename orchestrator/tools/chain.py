@@ -65,6 +65,8 @@ class Chain:
     """Those that have to do with what the model is asked, or says."""
     hides_results: bool = False
     """Whether any of them does."""
+    specs: Mapping[str, ToolSpec] = field(default_factory=dict)
+    """What a model is told of the tools that they bring."""
 
     @classmethod
     def of(cls, interceptors: Sequence[Interceptor]) -> Chain:
@@ -90,15 +92,11 @@ class Chain:
             adding={name: schema for each in interceptors for name, schema in each.adds.items()},
             around_model=around,
             hides_results=any(each.hides_results for each in interceptors),
+            specs={name: tool.spec for name, tool in brought.items()},
         )
 
     def __bool__(self) -> bool:
         return bool(self.interceptors)
-
-    @property
-    def specs(self) -> dict[str, ToolSpec]:
-        """What a model is told of the tools that they bring."""
-        return {name: tool.spec for name, tool in self.brought.items()}
 
     def extra_arguments(self, spec: ToolSpec) -> list[str]:
         """The arguments that a model is asked for with this tool, beside its own: those that its schema can have."""
@@ -178,7 +176,9 @@ class Interceptors:
 
     def chosen(self, names: Sequence[str]) -> Chain:
         """The chain for a run. Raises UnknownInterceptor, and DuplicateTool for two that do not go together."""
-        wanted = tuple(dict.fromkeys(names))
+        if (mostly := self._chains.get(tuple(names))) is not None:
+            return mostly
+        wanted = tuple(dict.fromkeys(names))  # each once
         known = self._chains.get(wanted)
         if known is None:
             if missing := [name for name in wanted if name not in self._named]:

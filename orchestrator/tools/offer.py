@@ -193,7 +193,7 @@ class Offering:
             }
         return _with(tools, self._contributed(run), built_in_for(run, tools))
 
-    def _contributed(self, run: Run) -> dict[str, ToolSpec]:
+    def _contributed(self, run: Run) -> Mapping[str, ToolSpec]:
         return self._interceptors.chosen(run.terms.interceptors).specs
 
     async def _tools(self, run: Run, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:

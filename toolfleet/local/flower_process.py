@@ -5,10 +5,12 @@ Flower's own options come by its own variables (FLOWER_PORT, FLOWER_BASIC_AUTH, 
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Final
 
 from toolfleet.broker import celery_app
+from toolfleet.event_loop import new_event_loop
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.flower_broker import show_streams
 from toolfleet.local.lifeline import stop_with
@@ -26,6 +28,7 @@ def main() -> None:
     app = celery_app(settings)
     # Flower asks workers from many threads, each with a connection to hear and one to speak: a pool would lock up.
     app.conf.broker_pool_limit = None
+    asyncio.set_event_loop(new_event_loop())  # Flower's, which is woken for each event: asyncio's by a write to a pipe
     collect_rarely()  # it keeps ten thousand tasks, and looks through them again and again else
     app.start(["--quiet", "flower"])
 

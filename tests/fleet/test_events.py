@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,9 @@ from fleets import asking, fleet_of
 from toolfleet.broker import celery_app
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
+
+MANY = 1500
+"""More than travel together."""
 
 
 @pytest.fixture(scope="module", params=["asyncio", "prefork"])
@@ -51,14 +55,14 @@ class Listener:
         self.types.append(event["type"])
         self.state.event(event)
 
-    async def heard(self, task_id: str, state: str):
+    async def heard(self, task_id: str, *states: str):
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             task = self.state.tasks.get(task_id)
-            if task is not None and task.state == state:
+            if task is not None and task.state in states:
                 return task
             await asyncio.sleep(0.05)
-        raise AssertionError(f"{task_id} never was {state}; heard {self.types}")
+        raise AssertionError(f"{task_id} never was {' or '.join(states)}; heard {self.types}")
 
 
 async def test_a_quick_call_is_seen_by_name_with_its_times_and_without_its_arguments(fleet):
@@ -73,6 +77,40 @@ async def test_a_quick_call_is_seen_by_name_with_its_times_and_without_its_argum
     assert task.name == "echo"
     assert task.received <= task.started <= task.succeeded
     assert "secret" not in repr(task.info())
+
+
+async def test_of_many_quick_calls_each_is_seen_and_counted_once(fleet):
+    with Listener(fleet) as listener:
+        async with Orchestrator(settings=fleet.settings) as orchestrator:
+            ids = set()
+            await orchestrator.execute(
+                asking(*(("echo", {"value": number}) for number in range(MANY))),
+                on_event=lambda event: ids.add(event.call_id),
+            )
+        tasks = [await listener.heard(call_id, "SUCCESS") for call_id in ids]
+    assert len(tasks) == MANY
+    counts = Counter(listener.types)
+    assert (counts["task-received"], counts["task-succeeded"]) == (MANY, MANY)
+    for task in tasks:
+        assert task.received <= task.started <= task.succeeded
+        assert task.runtime >= 0
+        assert (task.name, task.args, task.kwargs, task.result) == ("echo", "(hidden)", ["(hidden)"], "(hidden)")
+        assert task.worker.hostname
+
+
+async def test_a_call_that_runs_for_more_than_a_moment_is_seen_before_it_ends(fleet):
+    with Listener(fleet) as listener:
+        async with Orchestrator(settings=fleet.settings) as orchestrator:
+            started = asyncio.get_running_loop().create_future()
+            running = asyncio.create_task(
+                orchestrator.execute(
+                    asking(("wait", {"seconds": 3})),
+                    on_event=lambda event: started.done() or started.set_result(event.call_id),
+                )
+            )
+            await listener.heard(await started, "RECEIVED", "STARTED")
+            assert not running.done()
+            await running
 
 
 async def test_a_call_that_runs_for_long_is_seen_running(fleet):

@@ -90,6 +90,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         if isinstance(channel, StreamChannel) and not self._settings.broker_url:
             self._reader = LoopReader(channel, self._loop, partial(connect_async, self._settings))
             lane = QuickLane(consumer, channel, self._performer.quick, self._start_quick)
+            self.reports.take_events_of(consumer)
             channel.read_by(self._reader, first=lane.take)
 
     def perform(self, request: ToolRequest) -> None:

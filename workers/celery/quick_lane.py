@@ -1,7 +1,7 @@
 """Where the tools' loop takes common calls in as it reads them, and what Celery can still see of each.
 
-No message and no request are made of such a call, unless Celery must know of it: it runs on beyond a moment, somebody
-asks what runs or takes it back, or events are told. What is not common goes on to `intake.py`.
+No message and no request are made of such a call, unless Celery must know of it: it runs on beyond a moment, or
+somebody asks what runs or takes it back. What is not common goes on to `intake.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from toolfleet.logs import FactLog
 from toolfleet.streams.entries import StreamMessage, tag_of
 from toolfleet.streams.plain_entry import PlainEntry, plain_entry
-from toolfleet.workers.celery.request import HIDDEN, ToolRequest, count_one, event_of_end, tells_events
+from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.celery.task import ToolTask
+from toolfleet.workers.celery.task_events import EndedCall
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.quick_calls import Common, QuickCall, QuickCalls
@@ -30,7 +31,7 @@ log = FactLog("toolfleet.workers")
 class QuickRequest(QuickCall):
     """A common call, in the place of the request that it would have with Celery."""
 
-    __slots__ = ("_ended", "_entry", "_is_told", "_lane", "_request", "_tag", "id", "name", "task")
+    __slots__ = ("_ended", "_entry", "_lane", "_request", "_tag", "id", "name", "task")
 
     def __init__(
         self, lane: QuickLane, entry: DeliveredEntry, delivery: Delivery, common: Common, task: ToolTask
@@ -44,7 +45,6 @@ class QuickRequest(QuickCall):
         self._tag = tag_of(entry.stream, entry.entry_id)
         self._request: ToolRequest | None = None
         self._ended: tuple[Ending, float] | None = None
-        self._is_told = False
 
     def begin(self) -> None:
         """Hold the message, whose work has begun."""
@@ -66,24 +66,23 @@ class QuickRequest(QuickCall):
         self._ended = ending, self.ran_s
         return self._request is not None
 
-    @property
-    def tells_events(self) -> bool:
-        """Whether anybody listens to events of calls."""
-        return self._lane.tells_events
+    def tell(self) -> EndedCall | None:
+        """Bring Celery's records up to date, on its thread, as a request does.
 
-    def tell(self) -> None:
-        """Bring Celery's records up to date, on its thread, as a request does."""
-        if self._is_told:
-            return
+        Returns what is still to be told of a call that has ended before: what its request would say, without one.
+        """
         if self._request is None:
             if self._ended is not None:
-                self._is_told = True
-                self._lane.tell_of_brief(self.delivery, *self._ended)
-                return
+                return self.ended_call(*self._ended)
             self._request = self._lane.request_of(self._entry, self)
         if self._ended is not None:
             self._request.has_ended(*self._ended)
         self._request.tell()
+        return None
+
+    def ended_call(self, ending: Ending, ran_s: float) -> EndedCall:
+        """Return what is told of this call if Celery learns of it only now."""
+        return EndedCall(self.id, self.name, self.delivery.came_unix_s, ending, ran_s)
 
 
 class QuickLane:
@@ -142,22 +141,6 @@ class QuickLane:
             contract=plain.contract,
             gates=plain.gates,
         )
-
-    @property
-    def tells_events(self) -> bool:
-        """Whether anybody listens to events of calls."""
-        return tells_events(self._consumer.event_dispatcher)
-
-    def tell_of_brief(self, delivery: Delivery, ending: Ending, ran_s: float) -> None:
-        """Tell Celery of a call that had ended before it was told of it: what its request would say, without one."""
-        count_one(delivery.task)
-        if self.tells_events:
-            send, came_unix_s = self._consumer.event_dispatcher.send, delivery.came_unix_s
-            received = {"name": delivery.task, "args": HIDDEN, "kwargs": HIDDEN, "timestamp": came_unix_s}
-            send("task-received", uuid=delivery.task_id, **received)
-            if event := event_of_end(ending, delivery.task, came_unix_s, ran_s):
-                kind, fields = event
-                send(kind, uuid=delivery.task_id, **fields)
 
     def request_of(self, entry: DeliveredEntry, quick: QuickRequest) -> ToolRequest:
         """Return the request that Celery is shown of a call that has started."""

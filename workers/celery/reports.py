@@ -2,27 +2,28 @@
 
 Celery's records are that thread's: inspect, revoke, statistics and events read and change them there. To wake it for
 each call would cost more than the call. It looks here whenever it turns, which is once a second at least, and before
-each control command; where events tell somebody of calls it is woken. Of a call that has ended by then, and of which
-nobody is told, it learns that there was one.
+each control command; where events tell somebody of calls it is woken, for many at a time. Of a common call that has
+ended by then it learns no more than events say, and where nobody listens to them, that there was one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 from kombu.asynchronous import Hub
 
 from toolfleet.workers.celery.quick_lane import QuickRequest
-from toolfleet.workers.celery.request import ToolRequest, count_one
+from toolfleet.workers.celery.request import ToolRequest, count_one, tells_events
+from toolfleet.workers.celery.task_events import EndedCall
 from toolfleet.workers.perform.endings import Ending
 
 EVENTS_WITHIN_S: Final = 0.05
 """How long events may wait for others to travel with."""
 
 KNOWN_AFTER_S: Final = 0.25
-"""Of a common call Celery is told once it has run for so long, and then when its thread turns next."""
+"""Of a common call Celery is told once it has run for so long, when its thread turns next: soon if events are told."""
 
 MAX_UNTOLD: Final = 100
 """Calls of which Celery is still to be told that they ended: each holds its message."""
@@ -39,6 +40,9 @@ class Reports:
         """Common calls that run and that Celery knows nothing of, the oldest first."""
         self._brief: deque[str] = deque()
         """The tasks of calls that have ended before Celery was told of them."""
+        self._ended: deque[EndedCall] = deque()
+        """The same, with what events say of such calls."""
+        self._consumer: Any = None
         self._hub: Hub | None = None
         self._is_due = False
 
@@ -46,6 +50,10 @@ class Reports:
         """Take Celery's event loop."""
         self._hub = hub
         hub.on_tick.add(self.tell)
+
+    def take_events_of(self, consumer: Any) -> None:
+        """Take Celery's consumer, whose common calls these are from now on, and who may send events of them."""
+        self._consumer = consumer
 
     def add_start(self, request: ToolRequest) -> None:
         """Have Celery told that a call has started, unless it ends before. Called on the tools' loop."""
@@ -55,11 +63,9 @@ class Reports:
 
     def add_quick_start(self, quick: QuickRequest) -> None:
         """Have Celery told that a common call has started, unless it ends soon. Called on the tools' loop."""
-        if quick.tells_events:
-            self._untold[quick] = True
+        self._young[quick] = True
+        if self._tells_events:
             self._wake_soon()
-        else:
-            self._young[quick] = True
 
     def add_end(self, request: ToolRequest, ending: Ending, runtime_s: float) -> None:
         """Have Celery told that a call has ended, if it must be. Called on the tools' loop."""
@@ -78,12 +84,15 @@ class Reports:
         """The same of a common call."""
         is_known = quick.end(ending)
         was_young = self._young.pop(quick, False)
-        if is_known or quick.tells_events:
+        if is_known:
             self._untold[quick] = True
-            if quick.tells_events:
+            if self._tells_events:
                 self._wake_soon()
             elif len(self._untold) == MAX_UNTOLD:
                 self.wake()
+        elif was_young and self._tells_events:
+            self._ended.append(quick.ended_call(ending, quick.ran_s))
+            self._wake_soon()
         elif was_young:
             self._brief.append(quick.name)
 
@@ -107,10 +116,23 @@ class Reports:
         for quick in tuple(self._young):
             if quick.ran_s < ran_for_s:
                 break
-            if self._young.pop(quick, False):
-                quick.tell()
+            if self._young.pop(quick, False) and (ended := quick.tell()):
+                self._ended.append(ended)
         while self._brief:
             count_one(self._brief.popleft())
+        if self._ended:
+            self._tell_of_ended()
+
+    def _tell_of_ended(self) -> None:
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        for call in ended:
+            count_one(call.name)
+        if self._tells_events:
+            self._consumer.event_dispatcher.send_ended(ended)
+
+    @property
+    def _tells_events(self) -> bool:
+        return self._consumer is not None and tells_events(self._consumer.event_dispatcher)
 
     def _wake_soon(self) -> None:
         if not self._is_due:
@@ -119,4 +141,8 @@ class Reports:
 
     def _wake_now(self) -> None:
         self._is_due = False
-        self.wake()
+        oldest = next(iter(tuple(self._young)), None)
+        if self._untold or self._ended or (oldest and oldest.ran_s >= KNOWN_AFTER_S):
+            self.wake()
+        if oldest and self._tells_events:
+            self._wake_soon()

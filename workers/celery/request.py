@@ -39,6 +39,9 @@ UNKNOWN_TOOL: Final = "toolfleet.unknown_tool"
 HIDDEN: Final = "(hidden)"
 """What Celery's events and Flower show instead of arguments: they may hold secrets, and the model's are stored."""
 
+HIDDEN_KEYWORDS: Final = [HIDDEN]
+"""The same in the place of keyword arguments: a text there Flower reads as Python, at each event of the call."""
+
 FAILED: Final = "Failed (the run has the reason)"
 BURIED: Final = "Refused (see toolfleet dead list)"
 """What they show of a failure: its message may quote arguments."""
@@ -76,7 +79,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self._args = self._kwargs = ()
         self._utc = self._ignore_result = True
         self._decoded = False
-        self._start_announced = False
+        self._receipt_announced = self._start_announced = False
         self._ended: tuple[Ending, float] | None = None
         self._is_known = self._end_is_known = False
 
@@ -207,10 +210,11 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self._tell_end(ending, runtime_s)
 
     def announce_received(self) -> None:
-        """Send `task-received`."""
-        self.send_event(
-            "task-received", name=self.name, args=HIDDEN, kwargs=HIDDEN, timestamp=self.delivery.came_unix_s
-        )
+        """Send `task-received`, once: with the next event if nobody listened when the call came."""
+        if not self._receipt_announced and self.tells_events:
+            self._receipt_announced = True
+            kind, fields = event_of_receipt(self.name, self.delivery.came_unix_s)
+            self.send_event(kind, **fields)
 
     def _tell_start(self) -> None:
         # As state.task_accepted does, without a throw-away dict for the counter.
@@ -226,6 +230,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         """Send `task-started`, once, if the call started before then."""
         if not self._start_announced and (self.time_start or 0) <= before_unix_s:
             self._start_announced = True
+            self.announce_received()
             self.send_event("task-started", timestamp=self.time_start)
 
     def on_ended(self, ending: Ending, runtime_s: float) -> None:
@@ -255,6 +260,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         event = event_of_end(ending, self.name, self.time_start, runtime_s)
         if event is not None and self._eventer and not self._already_revoked:
             kind, fields = event
+            self.announce_received()
             self.send_event(kind, **fields)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002  # Celery's signature
@@ -412,6 +418,11 @@ def count_one(task: str) -> None:
     """Let Celery's statistics have one more call of a task."""
     state.total_count[task] += 1
     state.all_total_count[0] += 1
+
+
+def event_of_receipt(name: str, came_unix_s: float) -> tuple[str, dict[str, Any]]:
+    """Return the event of a call that has come."""
+    return "task-received", {"name": name, "args": HIDDEN, "kwargs": HIDDEN_KEYWORDS, "timestamp": came_unix_s}
 
 
 def event_of_end(

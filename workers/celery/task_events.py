@@ -2,20 +2,43 @@
 
 Celery sends 24 at a time and encodes each with a slow encoder; here all of one turn of the event loop travel together.
 A call that ends within STARTED_AFTER_S has no `task-started` of its own: its `task-succeeded` says when it started.
+Its `task-received` is sent all the same: Flower counts those as what a worker has processed.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 import orjson
 from celery.events.dispatcher import EventDispatcher
+from celery.utils.time import utcoffset
 from celery.worker import state
+
+from toolfleet.workers.celery.request import event_of_end, event_of_receipt
+from toolfleet.workers.perform.endings import Ending
 
 STARTED_AFTER_S: Final = 1.0
 
 MAX_BATCH: Final = 500
+
+
+class EndedCall(NamedTuple):
+    """What events say of a call that had ended before anybody was told of it."""
+
+    call_id: str
+    name: str
+    came_unix_s: float
+    ending: Ending
+    ran_s: float
+
+    def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What happened, in this order. Another worker tells how a call ended that is its own by now."""
+        yield event_of_receipt(self.name, self.came_unix_s)
+        if end := event_of_end(self.ending, self.name, self.came_unix_s, self.ran_s):
+            kind, fields = end
+            yield kind, {"timestamp": self.came_unix_s + self.ran_s, **fields}
 
 
 class BatchingDispatcher(EventDispatcher):  # type: ignore[misc]  # celery ships no types
@@ -24,6 +47,17 @@ class BatchingDispatcher(EventDispatcher):  # type: ignore[misc]  # celery ships
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.buffer_limit = MAX_BATCH
+
+    def send_ended(self, calls: Iterable[EndedCall]) -> None:
+        """Send of each call that it came and how it ended: the events that `send` would, all in one go."""
+        waiting = self._group_buffer["task"]
+        sender = {"hostname": self.hostname, "utcoffset": utcoffset(), "pid": self.pid}
+        for call in calls:
+            for kind, fields in call.events():
+                waiting.append({"type": kind, "uuid": call.call_id, "clock": self.clock.forward(), **sender, **fields})
+            if len(waiting) >= self.buffer_limit:
+                self.flush()
+        self.flush()
 
     def _publish(self, event: Any, producer: Any, routing_key: str, **kwargs: Any) -> None:
         if producer is not None:

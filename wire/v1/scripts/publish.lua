@@ -10,12 +10,18 @@
 --
 -- Here is what a message needs that comes alone, for a queue with hardly anything in it: no lane, no limit, nobody before it. A
 -- server that has just been woken for it is through with this when it would begin in publish_many.lua, which does the same for
--- any messages: the function `publish_many`.
+-- any messages: the function `publish_many`. One that is alone and has limits goes by publish_lone.lua, the function
+-- `publish_lone`, if nobody waits and its gates are open.
 
-local ALONE, FEW = 13, 4
-if #ARGV ~= ALONE or ARGV[1] ~= '0' or ARGV[2] ~= '' or ARGV[12] ~= '0' then return publish_many() end
+local ALONE, OF_GATE, FEW = 12, 5, 4
+if ARGV[1] == '1' then
+    local first = 4 + OF_GATE * ARGV[3]
+    local is_alone = #ARGV == first + ALONE - 1 and ARGV[first] == '' and ARGV[first + 10] == '1'
+    return is_alone and publish_lone() and 1 or publish_many()
+end
+if #ARGV ~= 1 + ALONE or ARGV[1] ~= '0' or ARGV[2] ~= '' or ARGV[12] ~= '0' then return publish_many() end
+
 local stream, body, headers, properties, call, claim, tenant = unpack(ARGV, 4, 10)
-
 local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
 local function is_free()
     if redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then return false end

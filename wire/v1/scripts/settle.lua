@@ -6,22 +6,21 @@
 --       limits), and their names
 -- Reply for each settlement 0 if it came too late, 1 if it counted, 2 if the call had a result or goes on as a job
 --
--- Here is what a call needs that is settled alone: still its worker's, without limits, returned, and waited for by who sent it.
--- A server that has just been woken for it takes a fifth less time so than in settle_many.lua, which does the same for any
--- calls: the function `settle_many`.
+-- Here is what a call needs that is settled alone: still its worker's, returned, and waited for by who sent it. A server that
+-- has just been woken for it takes a fifth less time so than in settle_many.lua, which does the same for any calls: the function
+-- `settle_many`. Begins behind free_all.lua.
 
-local ALONE = 10
-if #ARGV ~= ALONE or ARGV[6] ~= '1' or ARGV[10] ~= '' or ARGV[2] == '' then return settle_many() end
-local stream, consumer, results, replies, entry, call, sealed = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[7], ARGV[8], ARGV[9]
+local stream, consumer, results, replies, settlements, entry, call, sealed, places = unpack(ARGV, 2, 10)
+if settlements ~= '1' or #ARGV ~= 10 + (tonumber(places) or 0) or stream == '' then return settle_many() end
 
 -- Whether it says behind its MAC, in the order in which ours write it, that the tool returned.
 local MAC_CHARS = 64
 local has_returned = string.find(sealed, '{"type":"returned"', MAC_CHARS + 1, true) == MAC_CHARS + 1
 local namespace = string.sub(results, 1, -1 - #RESULTS)
-local orchestrator = string.sub(replies, #namespace + #REPLIES + 1)
+local lease = namespace .. ORCHESTRATOR .. string.sub(replies, #namespace + #REPLIES + 1)
 local pending = has_returned and redis.pcall('XPENDING', stream, GROUP, entry, entry, 1) or {}
 -- Before anything is stored: whatever is not as usual goes the other way from its beginning.
-local is_usual = pending[1] and pending[1][2] == consumer and redis.call('EXISTS', namespace .. ORCHESTRATOR .. orchestrator) == 1
+local is_usual = pending[1] and pending[1][2] == consumer and redis.call('EXISTS', lease) == 1
 if not (is_usual and redis.call('SET', results .. call, sealed, 'NX', 'PX', RESULT_TTL_MS)) then return settle_many() end
 
 redis.pcall('XADD', replies, 'MAXLEN', '~', REPLIES_MAX, '*', 'c', call, 'r', sealed)
@@ -29,4 +28,6 @@ redis.pcall('EXPIRE', replies, REPLIES_TTL_S)
 redis.pcall('HINCRBY', namespace .. SETTLED, 'returned', 1)
 redis.call('XACK', stream, GROUP, entry)
 redis.call('XDEL', stream, entry)
+local ENTRY_AT = 7
+if places ~= '' then free_all(stream, {ENTRY_AT}) end
 return {1}

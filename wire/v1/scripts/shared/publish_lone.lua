@@ -1,5 +1,5 @@
 -- Adds a message with limits that is sent alone, where nobody waits, workers can take it, its gates are open, and nothing
--- is said of them but what its tool declares: what publish_many.lua does first, as most calls of a fleet that is not busy are
+-- is said of them but what its tool declares: what publish.lua does first, as most calls of a fleet that is not busy are
 -- such. ARGV is that of publish.lua. It asks what terms.lua asks and keeps next to nothing of it in tables: what a script
 -- leaves behind for the server's Lua to collect costs more than its commands. Begins behind slots.lua, kinds.lua and
 -- lasting.lua.

@@ -3,11 +3,7 @@
 --
 -- Here is what nearly every message needs. Where one has a lane, or somebody before it, all of them go by
 -- publish_in_turn.lua, which is the function `publish_in_turn`; where one has a limit, by publish_open.lua if they may, which
--- is the function `publish_open`, and before that, where there is but one, by publish_lone.lua, the function `publish_lone`.
--- Begins behind these three, and behind slots.lua and kinds.lua.
-
-local is_lone = #ARGV == first + 11 and ARGV[first] == '' and ARGV[first + 10] == '1'
-if is_lone and publish_lone() then return 1 end
+-- is the function `publish_open`. Begins behind these two, and behind slots.lua and kinds.lua.
 
 -- Whether a tenant's calls pass a limit of its own.
 local function has_terms(namespace, tenant)

@@ -1,19 +1,7 @@
 -- Settles calls, whatever they are: what settle.lua does when it is not one alone that needs no more than that has. ARGV and the
--- reply are those of settle.lua. Begins behind tell.lua and the functions `freeing` and `waiting_room`, which have what is in
--- free_together.lua and in room.lua.
+-- reply are those of settle.lua. Begins behind free_all.lua and tell.lua.
 
 local jobs = ARGV[1]
-
--- Frees the places of those settlements that begin at these positions. Most often nobody waits in the room, and it is not
--- made; where it cannot be read, it mends itself.
-local function free_all(stream, settled)
-    local is_done, freed, are_waited_for = pcall(freeing(), stream, settled)
-    if is_done and not are_waited_for then return end
-    local room_of, safely, free_again, bring_all_back, admit_free = waiting_room()
-    local room = room_of(stream)
-    if is_done then safely(room, bring_all_back, freed) else safely(room, free_again, stream, settled) end
-    safely(room, admit_free, #settled)
-end
 
 -- Whose the first of so many pending entries are. Calls that are settled together were mostly delivered together, so that
 -- one look finds what each of them would be asked for.

@@ -83,6 +83,12 @@ class CallTerms:
         return min(deadline_unix_s, scope.deadline_unix_s or deadline_unix_s)
 
 
+def is_like_others(record: CallRecord, spec: ToolSpec, scope: CallScope, arguments: str) -> bool:
+    """Whether a call differs from others of its tool and scope, made at this moment, in its id and arguments only."""
+    is_sent_anew = record.deadline_unix_s is None and arguments is record.arguments
+    return is_sent_anew and scope.trace is None and spec.background is None and not scope.interceptors.adding
+
+
 def _extra_arguments(spec: ToolSpec, scope: CallScope) -> tuple[str, ...]:
     """The arguments that the model was asked for and the tool does not get."""
     own = () if spec.background is None else (ARGUMENT,)

@@ -9,13 +9,13 @@ from pydantic import ValidationError
 from toolfleet.calls import Failed, FailureKind, Returned, ToolCall
 from toolfleet.messages import ToolMessage
 from toolfleet.orchestrator.calls.scope import CallScope
-from toolfleet.orchestrator.calls.terms import CallTerms
+from toolfleet.orchestrator.calls.terms import CallTerms, is_like_others
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.transcript import to_message
 from toolfleet.orchestrator.run.updates import CallEnded, CallStarted
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.tool import ToolSpec
-from toolfleet.trusted import trusted
+from toolfleet.trusted import changed, trusted
 
 TEXTS = st.text()  # without lone surrogates, which no JSON has either
 JSON = st.recursive(
@@ -118,6 +118,29 @@ def test_every_call_is_sent_as_it_would_be_with_all_of_it_validated(terms, field
     assert (call.context, call.state) == (fields.get("context", {}), fields.get("values", {}))
 
 
+@given(
+    fields=st.fixed_dictionaries(
+        {}, optional={"context": OBJECTS, "values": OBJECTS, "tenant": TEXTS, "subject": TEXTS}
+    ),
+    arguments=TEXTS,
+)
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_a_call_that_is_made_like_another_of_its_tool_is_what_it_would_be_alone(terms, fields, arguments):
+    scope = CallScope(run_id="r", offered={"t": SPEC}, deadline_unix_s=5.0, **fields)
+    other = RECORD.model_copy(update={"call_id": "r.1.1", "requested_id": "2", "arguments": arguments})
+    assert is_like_others(other, SPEC, scope, other.arguments)
+    like = changed(terms.tool_call(RECORD, SPEC, scope, RECORD.arguments), call_id="r.1.1", arguments=arguments)
+    alone = terms.tool_call(other, SPEC, scope, other.arguments)
+    assert (like, like.model_dump_json()) == (alone, alone.model_dump_json())
+
+
+def test_a_call_whose_arguments_were_changed_or_that_was_sent_before_is_made_by_itself():
+    scope = CallScope(run_id="r", offered={"t": SPEC})
+    assert not is_like_others(RECORD, SPEC, scope, '{"x": 1}')
+    assert not is_like_others(RECORD.model_copy(update={"deadline_unix_s": 5.0}), SPEC, scope, RECORD.arguments)
+    assert not is_like_others(RECORD, SPEC.model_copy(update={"background": "model"}), scope, RECORD.arguments)
+
+
 @pytest.mark.parametrize(
     "said", [{"context": {1: "x"}}, {"values": {1: "x"}}, {"tenant": None}, {"tenant": 5}, {"subject": 0}], ids=repr
 )
@@ -131,10 +154,10 @@ def test_arguments_that_an_interceptor_has_made_are_validated(terms):
         terms.tool_call(RECORD, SPEC, CallScope(run_id="r", offered={"t": SPEC}), {"x": 1})
 
 
-@pytest.mark.parametrize("changed", [{"content": 5}, {"content": None}, {"media": ["x"]}], ids=repr)
-def test_a_result_that_an_interceptor_has_changed_is_validated_before_a_model_reads_it(changed):
+@pytest.mark.parametrize("said", [{"content": 5}, {"content": None}, {"media": ["x"]}], ids=repr)
+def test_a_result_that_an_interceptor_has_changed_is_validated_before_a_model_reads_it(said):
     with pytest.raises(ValidationError):
-        to_message(RECORD, Returned(content="x").model_copy(update=changed))
+        to_message(RECORD, Returned(content="x").model_copy(update=said))
 
 
 def test_what_is_no_result_is_no_message_either():

@@ -29,7 +29,7 @@ SENT_AT_ONCE_BYTES: Final = 64 * 1024
 """So much is not held back for the rest of its tick: beyond it the transport says whether the server takes more."""
 
 QUIET_AFTER: Final = 8
-"""So often in turn nothing comes in the tick of a command; then the next one is not held back, if no reply is due."""
+"""So often in turn a command is alone, in its tick and with the server; then the next one is not held back."""
 
 _LOOKS: Final = 3
 """Looks within that time. Only they are counted, so a process that was stopped itself takes nobody for gone."""
@@ -180,7 +180,7 @@ class ReplyStream(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._sent_singly = QUIET_AFTER
-        """How often in turn what was held back for its tick was one command."""
+        """How often in turn a command that was held back for its tick was alone."""
         self._expected: deque[tuple[asyncio.Future[list[Any]], int]] = deque()
         self._got: list[Any] = []
         self._writable = asyncio.Event()
@@ -210,7 +210,7 @@ class ReplyStream(asyncio.Protocol):
         is_alone = not self._expected and self._sent_singly >= QUIET_AFTER
         self._expected.append((replies, count))
         if is_alone:
-            self._transport.write(data)  # as the rest of the tick would bring nothing that it could go with
+            self._transport.write(data)  # the rest of the tick will hardly bring what it could go with
         else:
             self._send_soon(data)
         if self._looking is None:
@@ -231,8 +231,10 @@ class ReplyStream(asyncio.Protocol):
 
     def _send(self) -> None:
         unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
-        self._sent_singly = 0 if len(unsent) > 1 else self._sent_singly + 1
-        if unsent and not self._transport.is_closing():  # else it was sent, or whoever waits hears that it was not
+        if not unsent:
+            return  # it was too much to be held back
+        self._sent_singly = self._sent_singly + 1 if len(unsent) == len(self._expected) == 1 else 0
+        if not self._transport.is_closing():  # else whoever waits hears that it was not sent
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     @property

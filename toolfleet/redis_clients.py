@@ -185,7 +185,7 @@ class AsyncClient(redis.asyncio.Redis):
     async def run_script(self, sha: str, keys: Sequence[Any], args: Sequence[Any]) -> Any:
         """Carry out a script by the name that the server has for it. Raises NoScriptError, StoreUnreachable.
 
-        As `execute_command` does: a script may share the connection, and what it says is nothing that redis-py turns.
+        As `execute_command` does with what may share the connection: no script waits, and redis-py turns none's reply.
         """
         try:
             [reply] = await self._line.request([("EVALSHA", sha, len(keys), *keys, *args)])

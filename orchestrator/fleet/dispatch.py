@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, ToolCall
@@ -48,7 +48,7 @@ MAX_BATCH: Final = 200
 """Messages in one command: workers start on the first ones while the rest are prepared."""
 
 REMEMBERED: Final = 2000
-"""How many of the newest calls without a recorded result can be sent again when the store has lost its last seconds."""
+"""Of how many of the newest calls those can be sent again that have no recorded result when the store loses seconds."""
 
 RETRY_FOR_S: Final = 30.0
 """How long a broker may be away before the caller hears of it."""
@@ -63,6 +63,16 @@ class Outgoing:
     priority: Priority
 
 
+class Unrecorded(NamedTuple):
+    """A call that may be sent again, and whose result is recorded nowhere."""
+
+    item: Outgoing
+    number: int
+    """How many such calls had been sent with it."""
+    sent_s: float | None = None
+    """When it was in its queue, by our monotonic clock; None while it is on its way."""
+
+
 class Dispatcher:
     """Sends calls that the gatherer expects, and tells it of those that could not be sent. For one event loop."""
 
@@ -75,8 +85,8 @@ class Dispatcher:
         self._gatherer = gatherer
         self._tracing = tracing
         self._batcher = Batcher(self._send_batch, max_batch=MAX_BATCH)
-        self._unrecorded: OrderedDict[str, tuple[float, Outgoing]] = OrderedDict()
-        """The calls that may be sent again and whose results are recorded nowhere, with the time they were sent at."""
+        self._unrecorded: OrderedDict[str, Unrecorded] = OrderedDict()
+        self._repeatable = 0
         self.dispatched = 0
 
     def send(self, calls: Sequence[Outgoing]) -> asyncio.Future[bool]:
@@ -98,9 +108,16 @@ class Dispatcher:
         A call that may have one effect is not: its message was read within milliseconds, and the claim that would keep
         a second one from having it may be lost as well. Its worker's result counts, or it expires at its deadline.
         """
-        lost = [item for at_s, item in self._unrecorded.values() if at_s >= since_s]
+        now_unix_s = time.time()
+        lost = [
+            known
+            for known in self._unrecorded.values()
+            if known.sent_s is not None and known.sent_s >= since_s and known.item.call.deadline_unix_s > now_unix_s
+        ]
+        for known in lost:
+            self._unrecorded[known.item.call.call_id] = known._replace(sent_s=None)
         if lost:
-            self._batcher.add_all(lost)
+            self._batcher.add_all([known.item for known in lost])
         return len(lost)
 
     def forget(self, call_ids: Iterable[str]) -> None:
@@ -134,18 +151,20 @@ class Dispatcher:
 
     def _remember(self, batch: Sequence[Outgoing]) -> None:
         """Remember what may be sent again, before it is sent: its result may be recorded before we hear that it was."""
-        now, unrecorded = time.monotonic(), self._unrecorded
+        unrecorded = self._unrecorded
         for item in batch:
             if item.spec.effect.repeatable:
-                unrecorded[item.call.call_id] = now, item
-        while len(unrecorded) > REMEMBERED:
+                self._repeatable += 1
+                unrecorded[item.call.call_id] = Unrecorded(item, self._repeatable)
+                unrecorded.move_to_end(item.call.call_id)
+        while unrecorded and next(iter(unrecorded.values())).number <= self._repeatable - REMEMBERED:
             unrecorded.popitem(last=False)
 
     def _note_sent(self, batch: Sequence[Outgoing]) -> None:
-        now, unrecorded = time.monotonic(), self._unrecorded
+        now = time.monotonic()
         for item in batch:
-            if item.call.call_id in unrecorded:
-                unrecorded[item.call.call_id] = now, item
+            if (known := self._unrecorded.get(item.call.call_id)) is not None:
+                self._unrecorded[item.call.call_id] = known._replace(sent_s=now)
 
     def _seal_or_end(self, item: Outgoing) -> TaskMessage | None:
         """Return the call as a message. One that no worker would take gets its result at once, and None is returned."""

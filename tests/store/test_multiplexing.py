@@ -163,6 +163,19 @@ async def test_commands_of_one_tick_leave_in_one_write_behind_one_that_was_alone
             assert 1 < await reads() - before <= writes + 1
 
 
+async def test_two_commands_of_each_tick_leave_together(server):
+    async with line_to(server.port_url) as line:
+
+        async def reads() -> int:
+            [info] = await line.request([("INFO", "stats")])
+            return int(info.partition(b"total_reads_processed:")[2].split()[0])
+
+        ticks, before = 50, await reads()
+        for _ in range(ticks):
+            await asyncio.gather(line.request([("ECHO", "1")]), line.request([("ECHO", "2")]))
+        assert await reads() - before <= ticks + 2  # of the first tick two, and one for the second question
+
+
 async def test_commands_stay_in_order_when_some_are_too_large_to_be_held_back(server):
     chance = random.Random(5)
     texts = [bytes([n % 256]) * chance.choice([1, 100, SENT_AT_ONCE_BYTES, 3 * SENT_AT_ONCE_BYTES]) for n in range(200)]

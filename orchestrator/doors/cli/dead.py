@@ -265,7 +265,9 @@ def _envelope(text: str, *, in_full: bool) -> Any:
         call = text
     if in_full or not text:
         return call
-    return call | {"arguments": HIDDEN, "context": HIDDEN} if isinstance(call, dict) else HIDDEN
+    if not isinstance(call, dict):
+        return HIDDEN
+    return call | {name: HIDDEN for name in ("arguments", "context") if name in call}
 
 
 def _raw(name: str, value: str, *, in_full: bool) -> str:

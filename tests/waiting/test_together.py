@@ -184,3 +184,18 @@ def test_calls_with_limits_that_wait_cost_few_commands_and_each_waits_once(trans
     transport.publish(calls("b") + calls("c", 1) * 2)
     assert transport.waiting == {call.call_id for call in (*calls("b"), *calls("c", 1))}
     assert transport.client.hget(transport.keys.counters(), "duplicate_messages") == b"201"
+
+
+def test_what_has_no_limits_is_read_behind_what_has_and_waits_in_the_same_place(transport):
+    bound = GATES[:1]
+    transport.publish(
+        [
+            *(Call(f"a.1.{number}", 0, "a", "x") for number in range(2)),
+            Call("a.1.2", 0, "a", "x", bound),
+            Call("b.1.0", 3, "b", "x"),
+            Call("b.1.1", 3, "b", "x", bound),
+        ]
+    )
+    assert len(transport.fetch(3, 3)) == 3
+    assert {call_id for _, _, call_id, _ in transport.fetch(2, 3)} == {"b.1.0", "b.1.1"}
+    assert not transport.client.hexists(transport.keys.counters(), "waiting_room_failures")

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 from fleets import asking, fleet_of
@@ -98,7 +99,9 @@ async def test_of_many_quick_calls_each_is_seen_and_counted_once(fleet):
         assert task.worker.hostname
 
 
-async def test_a_call_that_runs_for_more_than_a_moment_is_seen_before_it_ends(fleet):
+@asynccontextmanager
+async def listening_to_a_slow_call(fleet):
+    """A listener, the id of a call that takes three seconds, and the task that waits for it."""
     with Listener(fleet) as listener:
         async with Orchestrator(settings=fleet.settings) as orchestrator:
             started = asyncio.get_running_loop().create_future()
@@ -108,21 +111,17 @@ async def test_a_call_that_runs_for_more_than_a_moment_is_seen_before_it_ends(fl
                     on_event=lambda event: started.done() or started.set_result(event.call_id),
                 )
             )
-            await listener.heard(await started, "RECEIVED", "STARTED")
-            assert not running.done()
+            yield listener, await started, running
             await running
+
+
+async def test_a_call_that_runs_for_more_than_a_moment_is_seen_before_it_ends(fleet):
+    async with listening_to_a_slow_call(fleet) as (listener, call_id, running):
+        await listener.heard(call_id, "RECEIVED", "STARTED")
+        assert not running.done()
 
 
 async def test_a_call_that_runs_for_long_is_seen_running(fleet):
-    with Listener(fleet) as listener:
-        async with Orchestrator(settings=fleet.settings) as orchestrator:
-            started = asyncio.get_running_loop().create_future()
-            running = asyncio.create_task(
-                orchestrator.execute(
-                    asking(("wait", {"seconds": 3})),
-                    on_event=lambda event: started.done() or started.set_result(event.call_id),
-                )
-            )
-            task = await listener.heard(await started, "STARTED")
-            assert task.name == "wait"
-            await running
+    async with listening_to_a_slow_call(fleet) as (listener, call_id, _):
+        task = await listener.heard(call_id, "STARTED")
+        assert task.name == "wait"

@@ -149,31 +149,27 @@ async def test_every_task_gets_its_own_reply(server):
         assert got == [[text.encode(), b"end"] for text in asked]
 
 
+async def reads_on(line):
+    """How often the server has read from its clients, this question included."""
+    [info] = await line.request([("INFO", "stats")])
+    return int(info.partition(b"total_reads_processed:")[2].split()[0])
+
+
 async def test_commands_of_one_tick_leave_in_one_write_behind_one_that_was_alone(server):
     async with line_to(server.port_url) as line:
-
-        async def reads() -> int:
-            [info] = await line.request([("INFO", "stats")])
-            return int(info.partition(b"total_reads_processed:")[2].split()[0])
-
         for writes in (2, 1):  # what comes in one tick is held back once some did
-            before = await reads()
+            before = await reads_on(line)
             await asyncio.gather(*(line.request([("ECHO", str(n))]) for n in range(100)))
             # One for each write, and one for the second question; a server that is late reads two writes as one.
-            assert 1 < await reads() - before <= writes + 1
+            assert 1 < await reads_on(line) - before <= writes + 1
 
 
 async def test_two_commands_of_each_tick_leave_together(server):
     async with line_to(server.port_url) as line:
-
-        async def reads() -> int:
-            [info] = await line.request([("INFO", "stats")])
-            return int(info.partition(b"total_reads_processed:")[2].split()[0])
-
-        ticks, before = 50, await reads()
+        ticks, before = 50, await reads_on(line)
         for _ in range(ticks):
             await asyncio.gather(line.request([("ECHO", "1")]), line.request([("ECHO", "2")]))
-        assert await reads() - before <= ticks + 2  # of the first tick two, and one for the second question
+        assert await reads_on(line) - before <= ticks + 2  # of the first tick two, and one for the second question
 
 
 async def test_commands_stay_in_order_when_some_are_too_large_to_be_held_back(server):

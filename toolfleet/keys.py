@@ -478,16 +478,20 @@ class Keys:
         return f"{self.namespace}:room-workers:{queue}"
 
     def room_calls(self, queue: str) -> str:
-        """Hash: the messages in a queue's waiting room, by call id; each goes when it moves on."""
+        """Hash: the messages in a queue's waiting room that are not plain, by call id; each goes when it moves on."""
         return f"{self.namespace}:room-calls:{queue}"
 
     def room_plain(self, queue: str) -> str:
-        """Sorted set: the flows of waiting calls without limits, behind their runs; each goes with its last call."""
+        """Sorted set: the runs of plain messages in a waiting room, each with its flow; one goes with its last call."""
         return f"{self.namespace}:room-plain:{queue}"
 
-    def room_plain_line(self, queue: str, flow: str) -> str:
-        """List: the waiting calls of such a flow, six parts of each; each goes when it moves on."""
-        return f"{self.namespace}:room-plain-line:{queue}:{flow}"
+    def room_plain_runs(self, queue: str, flow: str) -> str:
+        """Sorted set: the runs of a flow of plain messages, scored by when they last moved on; one goes when empty."""
+        return f"{self.namespace}:room-plain-runs:{queue}:{flow}"
+
+    def room_plain_line(self, queue: str, line: str) -> str:
+        """List: the plain messages of a run in a flow (`flow~run`), six parts of each; each goes when it moves on."""
+        return f"{self.namespace}:room-plain-line:{queue}:{line}"
 
     def room_turns(self, queue: str, level: int) -> str:
         """Sorted set: the tenants whose turn may come, scored by their virtual start; one goes with its last call."""
@@ -518,7 +522,7 @@ class Keys:
         return f"{self.namespace}:room-openings:{queue}"
 
     def room_ends(self, queue: str) -> str:
-        """Sorted set: the calls in a waiting room, scored by their deadlines (ms); each goes when it moves on."""
+        """Sorted set: what waits in a room, scored by its deadline (ms): calls, or the first one's of a run's plain ones."""
         return f"{self.namespace}:room-ends:{queue}"
 
     def room_told(self, queue: str) -> str:

@@ -100,6 +100,7 @@ EMPTIED = {
         "room_calls",
         "room_plain",
         "room_plain_line",
+        "room_plain_runs",
         "room_turns",
         "room_shares",
         "room_flows",

@@ -64,7 +64,7 @@ GATES = b'[["concurrency","spend","",2.0,0]]'
 
 
 def of_gates(text):
-    return (b"gates", text, b"tenant", b"", b"run", b"r", b"ends", b"9", b"passed", b"7")
+    return (b"gates", text, b"waits_as", b"7 9 0 r")
 
 
 @pytest.mark.parametrize("claim", [(), (b"claim", b"900")], ids=["unclaimed", "claimed"])

@@ -30,7 +30,7 @@ def test_a_call_that_is_postponed_while_its_copy_waits_is_delivered_again(transp
     transport.client.delete(transport.keys.gate(f"passed|{call.call_id}"))  # by which a copy is told for a minute
     transport.publish([call], claim_s="600")
     assert transport.waiting == {call.call_id}
-    transport.postpone(first, 1000)
+    transport.postpone(first, 1000, call)
     transport.advance(2000)
     [again] = transport.fetch(4, 4)
     assert again[2] == call.call_id

@@ -161,7 +161,7 @@ class Fleet(RuleBasedStateMachine):
             if self.goes_straight(call):
                 self.enter(call)
             else:
-                self.room.let_wait(call, self.transport.now)
+                self.room.let_wait(call, self.transport.now, for_lane=call.call_id in self.for_lane)
                 waits = True
         if waits and self.free() > 0:
             self.let_in(self.free())

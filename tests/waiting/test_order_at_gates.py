@@ -66,7 +66,7 @@ def test_a_queue_whose_name_ends_almost_as_a_lanes_has_its_own_room(server, gate
 def test_a_lane_has_the_limits_of_its_queue(server):
     transport = Transport(server.client, "io.lane-0123456789ab")
     transport.publish([Call(f"a.1.{n}", gates=(ONE_AT_ONCE,)) for n in range(2)])
-    assert transport.client.hlen(transport.keys.room_calls("io")) == 2
+    assert transport.client.hget(transport.keys.room("io"), "plain") == b"2"
 
 
 def test_what_has_waited_past_its_deadline_is_sent_on_whatever_gate_it_waits_at(transport):

@@ -288,7 +288,8 @@ def test_a_purged_room_is_empty_and_leaves_nothing(transport):
 
 def test_what_nobody_can_read_in_the_room_holds_up_nobody(transport: Transport):
     transport.fetch(4, 4)
-    transport.publish(calls(10, gates=(HUNDRED_AT_ONCE,)))
+    sent = calls(10, gates=(HUNDRED_AT_ONCE,))
+    transport.publish(sent, lanes={call.call_id for call in sent})  # without a reader: it waits, and not plainly
     transport.client.hset(transport.keys.room_calls("io"), min(transport.waiting), b"\xc1 not a message")
     came = [delivery[2] for _ in range(10) for delivery in transport.fetch(1, 4)]
     assert len(came) == 10
@@ -296,9 +297,10 @@ def test_what_nobody_can_read_in_the_room_holds_up_nobody(transport: Transport):
     assert transport.waiting == set()
 
 
-def test_calls_without_limits_that_were_cut_short_hold_up_nobody(transport: Transport):
+@pytest.mark.parametrize("gates", [(), (HUNDRED_AT_ONCE,)], ids=["without limits", "with limits"])
+def test_plain_calls_that_were_cut_short_hold_up_nobody(transport: Transport, gates):
     transport.fetch(4, 4)
-    transport.publish([*calls(10), *calls(10, tenant="b")])
+    transport.publish([*calls(10, gates=gates), *calls(10, tenant="b", gates=gates)])
     [line] = transport.client.scan_iter(transport.keys.room_plain_line("io", "3:1:a*"))
     transport.client.rpop(line)
     came = [delivery[2] for _ in range(20) for delivery in transport.fetch(1, 4)]

@@ -51,7 +51,7 @@ def limited(post, ledger, names, gates, seconds=0.2, tenant=""):
             headers,
             body,
             tenant=tenant,
-            run_id="r",
+            run_id=call.run_id,
             gates=gates,
             deadline_unix_s=call.deadline_unix_s,
         )

@@ -57,43 +57,87 @@ SPOILED = {
     "a line of another type": a_text_at(lambda keys: keys.room_line("io", "3:1:a")),
     "words of another type": a_text_at(lambda keys: keys.room_workers("io")),
     "times of another type": a_text_at(lambda keys: keys.room_told("io")),
-    "flows without limits of another type": a_text_at(lambda keys: keys.room_plain("io")),
-    "flows without limits that are none": lambda transport, _: transport.client.zadd(
-        transport.keys.room_plain("io"), {"~": 1, "r~3:1:z~r": 0, "3:9": 0}
+    "an index of plain ones of another type": a_text_at(lambda keys: keys.room_plain("io")),
+    "an index of plain ones that are none": lambda transport, _: transport.client.zadd(
+        transport.keys.room_plain("io"), {"~": 1, "r~3:1:z~": 0, "3:9": 0}
+    ),
+    "deadlines of nobody": lambda transport, _: transport.client.zadd(
+        transport.keys.room_ends("io"), {"~": 1, "r~3:1:z~": 2, "r~3:1:a~": 3, "a.1.9": 4}
     ),
     "no turn": lambda transport, _: transport.client.delete(transport.keys.room_turns("io", 3)),
 }
-WITHOUT_LIMITS = {
-    "a line of another type": a_text_at(lambda keys: keys.room_plain_line("io", "3:1:a~r")),
+
+
+def parts_of(call_id, *parts):
+    """What somebody has written over the parts of a call in the list that it waits in."""
+
+    def spoil(transport, _):
+        [line] = transport.client.scan_iter(transport.keys.room_plain_line("io", "3:1:a*"))
+        at = transport.client.lrange(line, 0, -1).index(call_id) - 3
+        for place, part in enumerate(parts, at):
+            transport.client.lset(line, place, part)
+
+    return spoil
+
+
+def a_run_that_is_none(transport, _):
+    [runs] = transport.client.scan_iter(transport.keys.room_plain_runs("io", "3:1:a*"))
+    transport.client.zadd(runs, {"nobody": -7})
+
+
+def all_runs_of_another_type(transport, _):
+    [runs] = transport.client.scan_iter(transport.keys.room_plain_runs("io", "3:1:a*"))
+    transport.client.set(runs, "not ours")
+
+
+def a_list_of_another_type(transport, _):
+    [line] = transport.client.scan_iter(transport.keys.room_plain_line("io", "3:1:a*"))
+    transport.client.set(line, "not ours")
+
+
+OF_PLAIN_ONES = {
+    "no JSON": parts_of(b"a.1.5", "not ours", ""),
+    "JSON of no fields": parts_of(b"a.1.5", "[]", ""),
+    "JSON of an odd number of fields": parts_of(b"a.1.5", '["b"]', ""),
+    "JSON of what is no text": parts_of(b"a.1.5", '["b", {"x": 1}]', ""),
+    "no deadline": parts_of(b"a.1.5", "[]", "{}", "{}", "a.1.5", "", "never"),
+    "a run that is none": a_run_that_is_none,
+    "runs of another type": all_runs_of_another_type,
 }
-LIMITS = [
-    pytest.param((), SPOILED | WITHOUT_LIMITS, id="without limits"),
-    pytest.param((HUNDRED_AT_ONCE,), SPOILED, id="with limits"),
+LOSES_A_LINE = {"a list of another type": a_list_of_another_type}
+KINDS = [
+    pytest.param((), False, SPOILED | OF_PLAIN_ONES | LOSES_A_LINE, id="without limits"),
+    pytest.param((HUNDRED_AT_ONCE,), False, SPOILED | OF_PLAIN_ONES | LOSES_A_LINE, id="with limits"),
+    pytest.param((HUNDRED_AT_ONCE,), True, SPOILED, id="with limits, for a lane"),
 ]
 
 
-@pytest.mark.parametrize(("gates", "ways"), LIMITS)
-def test_all_other_calls_go_on_and_new_ones_are_sent_whatever_was_written(transport_of_a_module, gates, ways):
+@pytest.mark.parametrize(("gates", "are_for_lane", "ways"), KINDS)
+def test_all_other_calls_go_on_and_new_ones_are_sent_whatever_was_written(
+    transport_of_a_module, gates, are_for_lane, ways
+):
     for name, spoil in ways.items():
         transport = Transport(transport_of_a_module.client)
         print(name)
-        all_others_go_on(transport, spoil, gates, is_line_lost=spoil in WITHOUT_LIMITS.values())
+        calls = [Call(f"a.1.{number}", tenant="a", run_id="r", gates=gates) for number in range(6)]
+        lane = {call.call_id for call in calls} if are_for_lane else set()
+        all_others_go_on(transport, spoil, calls, lane, is_line_lost=name in LOSES_A_LINE)
 
 
-def all_others_go_on(transport, spoil, gates, *, is_line_lost):
+def all_others_go_on(transport, spoil, calls, lane, *, is_line_lost):
     transport.fetch(2, 2)
-    transport.publish([Call(f"a.1.{number}", tenant="a", run_id="r", gates=gates) for number in range(6)])
-    spoiled = min(transport.waiting)
+    transport.publish(calls, lanes=lane)
+    spoiled = "a.1.5" if spoil in OF_PLAIN_ONES.values() else min(transport.waiting)
     lost = transport.waiting if is_line_lost else {spoiled}
     spoil(transport, spoiled)
-    transport.publish([Call("b.1.1", tenant="b", gates=gates)])
+    transport.publish([Call("b.1.1", tenant="b", gates=calls[0].gates)])
     came = []
     for _ in range(12):
         deliveries = transport.fetch(2, 2)
         came += [delivery[2] for delivery in deliveries]
         for delivery in deliveries:
             transport.settle(delivery)
-    assert {f"a.1.{number}" for number in range(6)} - lost | {"b.1.1"} <= set(came)
+    assert {call.call_id for call in calls} - lost | {"b.1.1"} <= set(came)
     assert transport.waiting == set()
 
 
@@ -122,7 +166,8 @@ def test_a_gate_of_another_type_is_made_anew(transport, name):
 
 def test_what_waits_goes_to_a_stream_of_its_own_queue_wherever_it_says(transport):
     transport.fetch(2, 2)
-    transport.publish([Call(f"a.1.{number}", tenant="a", gates=(HUNDRED_AT_ONCE,)) for number in range(6)])
+    calls = [Call(f"a.1.{number}", tenant="a", gates=(HUNDRED_AT_ONCE,)) for number in range(6)]
+    transport.publish(calls, lanes={call.call_id for call in calls})
     audit = transport.keys.limits_audit()
     readers = "toolfleet:lane:anybody"
     transport.client.zadd(readers, {"one": transport.now + 60_000})

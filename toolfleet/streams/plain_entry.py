@@ -15,7 +15,7 @@ from toolfleet.streams.unbelieved import MAX_HEAD_BYTES, MAX_PARSED_BYTES
 
 _UNCLAIMED: Final = [b"b", b"h", b"p", b"id"]
 _CLAIMED: Final = [*_UNCLAIMED, b"claim"]
-_OF_GATES: Final = [b"gates", b"tenant", b"run", b"ends", b"passed"]
+_OF_GATES: Final = [b"gates", b"waits_as"]
 _KINDS: Final = (_CLAIMED, _UNCLAIMED, [*_CLAIMED, *_OF_GATES], [*_UNCLAIMED, *_OF_GATES])
 _HEADERS: Final = frozenset({"lang", "task", "id", "contract", "claim"})
 _FIELDS_WITHOUT_GATES: Final = 2 * len(_CLAIMED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor
+from math import ceil, floor, inf
 from typing import Final, NamedTuple
 
 from toolfleet.limits import Gate
@@ -35,12 +35,19 @@ class Call(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """Calls of one level and one tenant that pass the same gates; without gates those of one run."""
+    """Calls of one level and one tenant that pass the same gates: plain ones, or others."""
 
     level: int
     tenant: str
     gates: tuple[Gate, ...]
-    run_id: str | None = None
+    is_plain: bool = False
+
+
+class Line(NamedTuple):
+    """The plain calls of one run in a flow, first come first."""
+
+    run_id: str
+    flow: Flow
 
 
 class Numbers(NamedTuple):
@@ -180,14 +187,17 @@ class Room:
         self.cancelled: set[str] = set()
         self.moves = 0
         self._v = dict.fromkeys(LEVELS, 0.0)
-        self._lines: defaultdict[Flow, dict[str, float]] = defaultdict(dict)
+        self._tags: defaultdict[Flow, dict[str, float]] = defaultdict(dict)
         self._runs: dict[tuple[Flow, str], float] = {}
+        self._lines: dict[Line, list[Call]] = {}
+        self._run_turns: defaultdict[Flow, dict[str, float]] = defaultdict(dict)
         self._flows: defaultdict[tuple[int, str], dict[Flow, float]] = defaultdict(dict)
         self._turns: dict[int, dict[str, float]] = {level: {} for level in LEVELS}
         self._shares: dict[int, dict[str, float]] = {level: {} for level in LEVELS}
         self._aside: defaultdict[str, dict[Flow, float]] = defaultdict(dict)
         self._openings: dict[str, float] = {}
-        self._ends: dict[str, float] = {}
+        self._ends: dict[str | Line, float] = {}
+        """Of a line that of the first call that has waited there, until it is looked at."""
         self._is_said = False
         self._begun = 0
 
@@ -196,25 +206,58 @@ class Room:
         own = self._gate_of_tenant(call.tenant)
         return (*call.gates, own) if own else call.gates
 
-    def let_wait(self, call: Call, now: float, *, is_first: bool = False) -> None:
-        """Let a call wait for its turn; one that a worker has had goes first."""
+    def let_wait(self, call: Call, now: float, *, is_first: bool = False, for_lane: bool = False) -> None:
+        """Let a call wait for its turn; one that a worker has had goes first of its own."""
         if call.call_id in self.calls:
             return
-        flow = Flow(call.level, call.tenant, call.gates)
-        if not (is_first or self.gates_of(call)):
-            flow = flow._replace(run_id=call.run_id)
-        line = self._lines[flow]
-        if is_first:
-            tag = min(line.values(), default=1.0) - 1
-        else:
-            tag = max(min(line.values(), default=0.0), self._runs.get((flow, call.run_id), 0.0))
-            self._runs[flow, call.run_id] = tag + 1
-        if not line:
-            self._begun += flow.run_id is not None
-            self._activate(flow, self.moves + (flow.run_id is not None) * self._begun / 2**22, now)
         self.calls[call.call_id] = call
-        line[call.call_id] = tag
-        if call.ends_ms and flow.run_id is None:
+        line = Line(call.run_id, Flow(call.level, call.tenant, call.gates, is_plain=True))
+        if for_lane or self._gate_of_tenant(call.tenant) or not self._keeps_order(line, call, is_first=is_first):
+            self._let_wait_by_tag(call, now, is_first=is_first)
+        else:
+            self._let_wait_in_line(line, call, now, is_first=is_first)
+
+    def _keeps_order(self, line: Line, call: Call, *, is_first: bool) -> bool:
+        """Whether those of a line with limits end in the order in which they stand there."""
+        waiting = self._lines.get(line)
+        if not (waiting and call.gates):
+            return True
+        return _ends(call) <= _ends(waiting[0]) if is_first else _ends(waiting[-1]) <= _ends(call)
+
+    def _let_wait_in_line(self, line: Line, call: Call, now: float, *, is_first: bool) -> None:
+        run_id, flow = line
+        is_new = line not in self._lines
+        self._lines.setdefault(line, []).insert(0 if is_first else len(self._lines[line]), call)
+        if (is_new or is_first) and call.gates and call.ends_ms:
+            self._ends[line] = call.ends_ms
+        if is_new:
+            self._begun += 1
+            turn = self.moves + self._begun / 2**22
+            if not self._run_turns[flow]:
+                self._activate(flow, turn, now)
+            self._run_turns[flow][run_id] = turn
+        if is_first:
+            self._run_turns[flow][run_id] = OWED
+            self._go_next(flow)
+
+    def _go_next(self, flow: Flow) -> None:
+        flows = self._flows[flow.level, flow.tenant]
+        if flow in flows:
+            flows[flow] = OWED
+
+    def _let_wait_by_tag(self, call: Call, now: float, *, is_first: bool) -> None:
+        flow = Flow(call.level, call.tenant, call.gates)
+        tags = self._tags[flow]
+        if is_first:
+            tag = min(tags.values(), default=1.0) - 1
+            self._go_next(flow)
+        else:
+            tag = max(min(tags.values(), default=0.0), self._runs.get((flow, call.run_id), 0.0))
+            self._runs[flow, call.run_id] = tag + 1
+        if not tags:
+            self._activate(flow, OWED if is_first else self.moves, now)
+        tags[call.call_id] = tag
+        if call.ends_ms:
             self._ends[call.call_id] = call.ends_ms
 
     def hear_of_limits(self) -> None:
@@ -227,10 +270,10 @@ class Room:
             return []
         if self._is_said or self._has_lost_time(now):
             self._openings, self._is_said = dict.fromkeys(self._openings, 0.0), False
-        gone = [
-            self._send_off(call_id)
-            for _, call_id in sorted((at, of) for of, at in self._ends.items() if at <= now)[:most]
-        ]
+        gone: list[tuple[Call, bool]] = []
+        for _, _, of in sorted((at, of if isinstance(of, str) else _index(of), of) for of, at in self._ends.items())[:most]:
+            if len(gone) < most and self._ends[of] <= now:
+                gone += [self._send_off(of)] if isinstance(of, str) else self._send_off_line(of, most - len(gone), now)
         for _, name in sorted((due, name) for name, due in self._openings.items() if due <= now):
             self._reopen(name, now)
         gone += self.admit(most - len(gone), now)
@@ -258,11 +301,22 @@ class Room:
 
     def _send_off(self, call_id: str) -> tuple[Call, bool]:
         call = self.calls[call_id]
-        flow = Flow(call.level, call.tenant, call.gates)
-        self._forget(flow, call, self._lines[flow][call_id])
-        if not self._lines[flow]:
-            self._forget_flow(flow)
+        self._forget(Flow(call.level, call.tenant, call.gates), call)
         return call, False
+
+    def _send_off_line(self, line: Line, most: int, now: float) -> list[tuple[Call, bool]]:
+        gone: list[tuple[Call, bool]] = []
+        while len(gone) < most and line in self._lines and _ends(self._lines[line][0]) <= now:
+            call = self._lines[line][0]
+            self._forget(line.flow, call)
+            gone.append((call, False))
+        self._ends.pop(line, None)
+        if line in self._lines and _ends(self._lines[line][0]) < inf:
+            self._ends[line] = _ends(self._lines[line][0])
+        return gone
+
+    def _is_empty(self, flow: Flow) -> bool:
+        return not (self._run_turns[flow] if flow.is_plain else self._tags[flow])
 
     def _forget_flow(self, flow: Flow) -> None:
         self._deactivate(flow)
@@ -331,24 +385,46 @@ class Room:
             self._take_next_turn(level, tenant, now)
             return []
         _, _, flow = min((score, _text(flow), flow) for flow, score in self._flows[level, tenant].items())
-        call_id, tag = min(self._lines[flow].items(), key=lambda waiting: waiting[1])  # the first of those that came
-        call = self.calls[call_id]
-        is_over = flow.run_id is None and (0 < call.ends_ms <= now or call_id in self.cancelled)
+        call = self._next_call(flow)
+        is_looked_at = bool(call.gates) or not flow.is_plain
+        is_over = is_looked_at and (0 < call.ends_ms <= now or call.call_id in self.cancelled)
         gates = self.gates_of(call)
-        if not is_over and (shut := self.gates.first_shut(gates, now, call_id)):
+        if not is_over and (shut := self.gates.first_shut(gates, now, call.call_id)):
             self._set_aside(flow, start, shut, now)
             return []
         if not is_over:
-            self.gates.let_pass(gates, now, call_id)
-        self._forget(flow, call, tag)
+            self.gates.let_pass(gates, now, call.call_id)
+        self._forget(flow, call, turn=self.moves + 1)
         self._charge(flow, start, now)
+        if is_over:
+            self._leave_to_others(gates, now)
         return [(call, not is_over)]
 
-    def _forget(self, flow: Flow, call: Call, tag: float) -> None:
-        del self.calls[call.call_id], self._lines[flow][call.call_id]
-        self._ends.pop(call.call_id, None)
-        if self._runs.get((flow, call.run_id), 0) <= tag + 1:
-            self._runs.pop((flow, call.run_id), None)
+    def _next_call(self, flow: Flow) -> Call:
+        if flow.is_plain:
+            _, run_id = min((turn, run_id) for run_id, turn in self._run_turns[flow].items())
+            return self._lines[Line(run_id, flow)][0]
+        call_id, _ = min(self._tags[flow].items(), key=lambda waiting: waiting[1])  # the first of those that came
+        return self.calls[call_id]
+
+    def _forget(self, flow: Flow, call: Call, turn: float | None = None) -> None:
+        """Forget a call that is next, or sent off without a turn: then its flow goes with its last call."""
+        del self.calls[call.call_id]
+        if flow.is_plain:
+            line = Line(call.run_id, flow)
+            self._lines[line].pop(0)
+            if not self._lines[line]:
+                del self._lines[line], self._run_turns[flow][call.run_id]
+                self._ends.pop(line, None)
+            elif turn is not None:
+                self._run_turns[flow][call.run_id] = turn
+        else:
+            tag = self._tags[flow].pop(call.call_id)
+            self._ends.pop(call.call_id, None)
+            if self._runs.get((flow, call.run_id), 0) <= tag + 1:
+                self._runs.pop((flow, call.run_id), None)
+        if turn is None and self._is_empty(flow):
+            self._forget_flow(flow)
 
     def _charge(self, flow: Flow, start: float, now: float) -> None:
         level, tenant, *_ = flow
@@ -357,10 +433,10 @@ class Room:
         self._shares[level][tenant] = start + 1 / self._terms_of(tenant).weight
         self._v[level] = max(self._v[level], start)
         self.moves += 1
-        if self._lines[flow]:
-            self._flows[level, tenant][flow] = self.moves
-        else:
+        if self._is_empty(flow):
             del self._flows[level, tenant][flow]
+        else:
+            self._flows[level, tenant][flow] = self.moves
         self._take_next_turn(level, tenant, now)
 
     def _set_aside(self, flow: Flow, start: float, shut: tuple[Gate, float], now: float) -> None:
@@ -368,9 +444,12 @@ class Room:
         self._deactivate(flow)
         self._aside[name_of(gate)][flow] = flow.level * LEVEL_SCORE + min(start + 1, LEVEL_SCORE)
         self._openings.setdefault(name_of(gate), self._looks_again_ms(gate, again_ms, now))
-        for other in self.gates_of(flow):
-            if other != gate and self._aside[name_of(other)]:
-                self._reopen(name_of(other), now)
+        self._leave_to_others([other for other in self.gates_of(flow) if other != gate], now)
+
+    def _leave_to_others(self, gates: Sequence[Gate], now: float) -> None:
+        for gate in gates:
+            if self._aside[name_of(gate)]:
+                self._reopen(name_of(gate), now)
 
     def _looks_again_ms(self, gate: Gate, again_ms: float, now: float) -> float:
         return again_ms if gate.kind == "rate" else max(again_ms, now + len(self._openings) * LOOK_EACH_MS)
@@ -409,8 +488,18 @@ def _levels_at(count: int) -> Sequence[int]:
     return {LOWER_FIRST_EVERY - 1: (6, 3, 0), LOWER_FIRST_EVERY // 2 - 1: (3, 0, 6)}.get(at, LEVELS)
 
 
+def _ends(call: Call) -> float:
+    """Return when nobody wants a call any more."""
+    return call.ends_ms or inf
+
+
 def _text(flow: Flow) -> str:
     """Return what scripts break ties by."""
     gates = ",".join(f'["{g.kind}","{g.tool}","{g.value}",{g.amount},{g.burst}]' for g in flow.gates)
-    which = f"[{gates}]" if gates else "" if flow.run_id is None else f"~{flow.run_id}"
-    return f"{flow.level}:{len(flow.tenant)}:{flow.tenant}{which}"
+    mark = "~" if flow.is_plain else ""
+    return f"{flow.level}:{len(flow.tenant)}:{flow.tenant}{mark}{f'[{gates}]' if gates else ''}"
+
+
+def _index(line: Line) -> str:
+    """Return the same of a line."""
+    return f"{line.run_id}~{_text(line.flow)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from typing import Any, Final, cast
 
+import orjson
 import redis.asyncio
 
 from toolfleet.keys import Keys
@@ -13,10 +14,13 @@ from toolfleet.scripts import lua
 LOOK: Final = lua(__package__, "look")
 
 PLAIN_WAITING: Final = "plain"
-"""Where a room's state has how many calls without limits wait."""
+"""Where a room's state has how many plain messages wait."""
 
 PLAIN_PARTS: Final = (b"b", b"h", b"p", b"id", b"claim", b"ends")
-"""What such a call's parts in the list of its run are, in their order; the last one is no field of a message."""
+"""What such a message's parts in the list of its run are, in their order; the last one is no field of it.
+
+One that has been with a worker has all its fields as JSON in the place of its body, and no headers.
+"""
 
 
 def ask_how_many_wait(pipeline: Any, keys: Keys, queue: str) -> None:
@@ -26,9 +30,9 @@ def ask_how_many_wait(pipeline: Any, keys: Keys, queue: str) -> None:
 
 
 def how_many_wait(replies: Sequence[Any]) -> int:
-    """Return how many calls wait in a room, with limits and without; what cannot be read counts for none."""
-    with_limits, plain = replies
-    bound = 0 if isinstance(with_limits, Exception) else int(with_limits)
+    """Return how many calls wait in a room, plain ones and others; what cannot be read counts for none."""
+    others, plain = replies
+    bound = 0 if isinstance(others, Exception) else int(others)
     return bound + (int(plain) if isinstance(plain, (bytes, str)) and plain.isdigit() else 0)
 
 
@@ -54,4 +58,17 @@ async def messages_in_rooms(client: redis.asyncio.Redis, keys: Keys, at_once: in
 
 def _plain_messages(parts: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
     for at in range(0, len(parts), len(PLAIN_PARTS)):
-        yield dict(zip(PLAIN_PARTS[:-1], parts[at:], strict=False))
+        its = parts[at : at + len(PLAIN_PARTS)]
+        has_been_read = its[1:2] == [b""]
+        yield _fields_in(its[0]) if has_been_read else dict(zip(PLAIN_PARTS[:-1], its, strict=False))
+
+
+def _fields_in(text: bytes) -> dict[bytes, bytes]:
+    """Return the fields that stand there as JSON; none where anybody else has written."""
+    try:
+        flat = orjson.loads(text)
+    except ValueError:
+        return {}
+    if not (isinstance(flat, list) and all(isinstance(part, str) for part in flat)):
+        return {}
+    return {name.encode(): value.encode() for name, value in zip(flat[::2], flat[1::2], strict=False)}

@@ -9,21 +9,28 @@ local room = room_of(KEYS[1])
 if not room then return 0 end
 local removed = 0
 
+local function forget_calls(line)
+    local calls = redis.call('ZRANGE', line, 0, AT_ONCE - removed - 1)
+    if #calls == 0 then return end
+    removed = removed + redis.call('HDEL', room.calls, unpack(calls))
+    redis.call('ZREM', room.ends, unpack(calls))
+    redis.call('ZREM', line, unpack(calls))
+end
+
+local function forget_runs_of(flow)
+    for _, run in ipairs(redis.call('ZRANGE', line_of(room, flow), 0, AT_ONCE)) do
+        local first = math.min(plain_length(room, flow, run), AT_ONCE - removed)
+        if removed == AT_ONCE then return end
+        forget_plain(room, flow, run, first)
+        removed = removed + first
+    end
+end
+
 -- Whether nobody waits in the flow any more.
 local function forget_line(flow)
-    local line = line_of(room, flow)
-    local _, _, _, run = flow_parts(flow)
-    local calls = run and {} or redis.call('ZRANGE', line, 0, AT_ONCE - removed - 1)
-    if run then
-        local first = math.min(math.ceil(redis.call('LLEN', line) / PARTS), AT_ONCE - removed)
-        forget_plain(room, flow, first)
-        removed = removed + first
-    elseif #calls > 0 then
-        removed = removed + redis.call('HDEL', room.calls, unpack(calls))
-        redis.call('ZREM', room.ends, unpack(calls))
-        redis.call('ZREM', line, unpack(calls))
-    end
-    if redis.call('EXISTS', line) == 1 then return false end
+    local _, _, _, is_plain = flow_parts(flow)
+    if is_plain then forget_runs_of(flow) else forget_calls(line_of(room, flow)) end
+    if redis.call('EXISTS', line_of(room, flow)) == 1 then return false end
     forget_flow(room, flow)
     return true
 end
@@ -48,8 +55,8 @@ if removed > 0 then return removed end
 removed = redis.call('HLEN', room.calls) + redis.call('ZCARD', room.plain)
 for _, level in ipairs(LEVELS) do redis.call('UNLINK', turns_of(room, level), shares_of(room, level)) end
 for _, index in ipairs(redis.call('ZRANGE', room.plain, 0, -1)) do
-    local flow = plain_flow_of(index)
-    if flow then redis.call('UNLINK', line_of(room, flow)) end
+    local flow, _, list = plain_at(room, index)
+    if flow then redis.call('UNLINK', list, line_of(room, flow)) end
 end
 redis.call('UNLINK', room.openings, room.runs, room.calls, room.plain, room.ends, room.told)
 redis.call('HDEL', room.state, 'moves', PLAIN_WAITING, unpack(LEVELS))

@@ -26,15 +26,29 @@ local function waiting_in(room)
     return in_room
 end
 
+-- How many plain calls of a flow go before the one that stands so in its run's list, and how many are in the flow: runs take
+-- turns. What stands in further runs is not looked at, and counts for nothing.
+local RUNS_MAX = 100
+local function turns_before(flow, run, at)
+    local line = line_of(room, flow)
+    local own, before, in_flow = redis.call('ZRANK', line, run) or 0, at, 0
+    for number, other in ipairs(redis.call('ZRANGE', line, 0, RUNS_MAX - 1)) do
+        local length = plain_length(room, flow, other)
+        in_flow = in_flow + length
+        if other ~= run then before = before + math.min(length, number <= own and at + 1 or at) end
+    end
+    return before, own < RUNS_MAX and in_flow or in_flow + plain_length(room, flow, run)
+end
+
 -- In which flow a call waits, how many of that go before it, and how many are in it.
 local function place_of(call)
     local flow = unpacked(redis.call('HGET', room.calls, call))
     if flow then return flow, redis.call('ZRANK', line_of(room, flow), call) or 0, redis.call('ZCARD', line_of(room, flow)) end
     local run = string.match(call, '^(.*)%.%d+%.%d+$')
-    for _, plain in ipairs(run and plain_flows_of(room, run) or {}) do
-        local line = line_of(room, plain)
-        local at = redis.call('LPOS', line, call)
-        if at then return plain, math.floor(at / PARTS), redis.call('LLEN', line) / PARTS end
+    local flows, lists = plain_flows_of(room, run or '')
+    for i, list in ipairs(lists) do
+        local at = redis.call('LPOS', list, call)
+        if at then return flows[i], turns_before(flows[i], run, math.floor(at / PARTS)) end
     end
 end
 

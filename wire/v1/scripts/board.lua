@@ -53,9 +53,9 @@ local function wait_for_places()
     if not fields then return {'lost'} end
     local _, places = declared_in(gates, 'concurrency')
     let_go()
-    let_wait(room, level, {
+    let_wait_first(room, level, {
         call = call, tenant = tenant, run = run, gates = places, ends_ms = deadline_ms,
-        readers = '', lane = '', stream = home, fields = without_gates(fields), is_first = true})
+        readers = '', lane = '', stream = home, fields = without_gates(fields)})
     safely(room, admit_free, 1)
     return {'waits'}
 end

@@ -174,13 +174,13 @@ local function said(fields)
             ttl_s = fields[i + 1]
         elseif name == 'gates' then
             gates = fields[i + 1]
-        elseif name == 'passed' then
-            passed_ms = tonumber(fields[i + 1])
+        elseif name == 'waits_as' then
+            passed_ms = tonumber(string.match(fields[i + 1], '^%d+'))
         elseif name == 'late' then
             is_put_back = true
         end
     end
-    return task, ttl_s, gates, not is_put_back and passed_ms or nil
+    return task, ttl_s, gates, not is_put_back and passed_ms ~= 0 and passed_ms or nil
 end
 
 local tasks = {}

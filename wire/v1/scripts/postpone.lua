@@ -42,14 +42,13 @@ redis.call('XDEL', stream, id)
 for _, gate in ipairs(own) do pause(gate) end
 free(room, text, call, stream .. ' ' .. id)
 if #own > 0 then
-    let_wait(room, level, {
+    let_wait_first(room, level, {
         call = call, tenant = tenant, run = run, gates = said, ends_ms = ends_ms,
-        readers = '', lane = '', stream = home, fields = kept, is_first = true})
+        readers = '', lane = '', stream = home, fields = kept})
 else
     -- It may have to pass a limit of its tenant again when it is due.
-    for _, word in ipairs({'tenant', tenant, 'run', run, 'ends', string.format('%.0f', ends_ms)}) do
-        kept[#kept + 1] = word
-    end
+    kept[#kept + 1] = 'waits_as'
+    kept[#kept + 1] = as_waiting(0, ends_ms, as_who(tenant, run))
     redis.call('ZADD', scheduled, string.format('%.0f', until_ms), cjson.encode({home, unpack(kept)}))
 end
 safely(room, admit_free, 1)

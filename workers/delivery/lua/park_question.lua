@@ -18,7 +18,9 @@ if not entry then return 0 end
 local text = field_of(entry[2], 'gates') or ''
 local _, declared = declared_in(text)
 local kept = without_gates(carried(id, entry[2], math.max(0, held[4] - 1)))
-for _, word in ipairs({'held_as', '@' .. id, 'tenant', tenant, 'run', run, 'ends', ends_ms}) do kept[#kept + 1] = word end
+for _, word in ipairs({'held_as', '@' .. id, 'waits_as', as_waiting(0, ends_ms, as_who(tenant, run))}) do
+    kept[#kept + 1] = word
+end
 if declared ~= '' then
     kept[#kept + 1] = 'meets'
     kept[#kept + 1] = declared

@@ -24,7 +24,7 @@ local function carried(id, fields, deliveries)
 end
 
 -- The same for a message that passes its limits anew.
-local OF_GATES = {gates = true, tenant = true, run = true, ends = true, passed = true, meets = true}
+local OF_GATES = {gates = true, waits_as = true, meets = true}
 local function without_gates(fields)
     local kept = {}
     for i = 1, #fields, 2 do

@@ -1,5 +1,5 @@
 -- Adds messages to their streams or lets them wait in their queue's room: what publish_many.lua does when not all of them may
--- go straight on. ARGV and the reply are those of publish.lua. Begins behind kinds.lua, room.lua and entering.lua.
+-- go straight on. ARGV and the reply are those of publish.lua. Begins behind kinds.lua and room.lua.
 
 -- Workers that have room for more let it in themselves.
 local ADMITTED_MAX = 100
@@ -42,9 +42,17 @@ local function may_be_copy(message)
     return not is_new
 end
 
+-- A message waits plainly if it is for no lane, its tenant has no limit of its own, and it comes in the order of deadlines.
 local function let_wait_in_turn(room, level, message)
-    let_wait(room, level, message)
     crowded[room] = true
+    local is_plain = message.readers == '' and not gate_of_tenant(room, message.tenant)
+    local its = is_plain and plain_flow(room, level, message.tenant, message.gates, message.run)
+    if its and may_be_last(its, message.ends) and redis.call('HEXISTS', room.calls, message.call) == 0 then
+        its.parts = message.parts
+        let_plain_wait(room, level, {its})
+    else
+        let_wait(room, level, message)
+    end
 end
 
 local function publish_free(room, level, message)
@@ -89,95 +97,76 @@ local function publish_whatever_is_there(message)
 end
 
 local let_pending_wait, waits_with_others
-do
-    -- Messages that have to wait for nothing but their turn, of one stream and one behind the other: they begin to wait together.
-    local pending = {}
-    local PENDING_MAX = 500
-    function let_pending_wait()
-        if #pending == 0 then return end
-        local messages, room = pending, pending[1].room
-        pending = {}
-        crowded[room] = true
-        if pcall(let_many_wait, room, messages) then return end
-        take_back(room)
-        for _, message in ipairs(messages) do publish_whatever_is_there(message) end
-    end
-
-    -- Whether a message that comes first of these has to wait, whatever its gates say.
-    local function has_to_wait(room, message)
-        if message.gates == '' then return not has_room(room, message.stream) end
-        return has_waiting(room) or free_slots(room) < 1
-    end
-
-    -- Whether a message was put to those. One with limits is looked at by itself where it may be a copy.
-    function waits_with_others(message)
-        if message.readers ~= '' or (message.gates ~= '' and news[message.call] ~= message.gates) then return false end
-        local before = pending[#pending]
-        local room, level
-        if before and before.stream == message.stream then
-            room, level = before.room, before.level
-        else
-            let_pending_wait()
-            room, level = room_of(message.stream)
-            if not has_to_wait(room, message) then return false end
-        end
-        if gate_of_tenant(room, message.tenant) then return false end
-        news[message.call] = nil
-        message.room, message.level, message.flow = room, level, flow_named(level, message.tenant, message.gates)
-        pending[#pending + 1] = message
-        if #pending == PENDING_MAX then let_pending_wait() end
-        return true
-    end
-end
-
-local let_plain_ones_wait, waits_plainly
 do  -- a script has no more than 200 local names at once
-    -- Messages without limits that have to wait, of one stream and one behind the other, by their flows.
-    local plain, parts, last, sent, PLAIN_MAX = nil, 0, nil, {}, 500
-    function let_plain_ones_wait()
-        local news = plain
-        plain, parts, last = nil, 0, nil
+    -- Messages that have to wait, of one stream and one behind the other, by their flows and runs: they begin to wait together.
+    local pending, parts, last, sent, PENDING_MAX = nil, 0, nil, {}, 500
+    function let_pending_wait()
+        local news = pending
+        pending, parts, last = nil, 0, nil
         if not news then return end
         local room, level = news.room, news.level
         crowded[room] = true
         if pcall(let_plain_wait, room, level, news) then return end
         count_failure(room)
-        for _, each in ipairs(news) do mend(room, level, each.tenant, '', each.flow) end
+        for _, each in ipairs(news) do mend(room, level, each.tenant, each.gates) end
         let_plain_wait(room, level, news)
     end
 
-    -- Begins the messages of a flow. False where they need not wait.
-    local function begin_flow(i)
-        local stream, tenant, run = ARGV[i + 2], ARGV[i + 8], ARGV[i + 9]
-        if not plain or plain.stream ~= stream then
-            let_plain_ones_wait()
+    -- Whether a message that comes first of these has to wait, whatever its gates say.
+    local function has_to_wait(room, stream, gates)
+        if gates == '' then return not has_room(room, stream) end
+        return has_waiting(room) or free_slots(room) < 1
+    end
+
+    -- Begins the messages of a run in a flow. False where they need not wait.
+    local function begin_run(i)
+        local stream, tenant, gates = ARGV[i + 2], ARGV[i + 8], gates_at(i)
+        if not pending or pending.stream ~= stream then
             let_pending_wait()
             local room, level = room_of(stream)
-            if has_room(room, stream) then return false end
-            plain = {room = room, level = level, stream = stream}
+            if not has_to_wait(room, stream, gates) then return false end
+            pending = {room = room, level = level, stream = stream, by_list = {}}
         end
-        if gate_of_tenant(plain.room, tenant) then return false end
-        last = plain_flow(plain.room, plain.level, tenant, run)
-        plain[#plain + 1] = last
+        if gate_of_tenant(pending.room, tenant) then return false end
+        local its = plain_flow(pending.room, pending.level, tenant, gates, ARGV[i + 9])
+        last = pending.by_list[its.list]
+        if not last then
+            its.kind = ARGV[i + 10]
+            last, pending.by_list[its.list], pending[#pending + 1] = its, its, its
+        end
         return true
     end
 
+    local function is_of_last(i)
+        return last and last.run == ARGV[i + 9] and last.kind == ARGV[i + 10] and last.tenant == ARGV[i + 8]
+            and pending.stream == ARGV[i + 2]
+    end
+
+    -- Whether a message with limits may wait with the others: not one that may be a copy of what has passed them or waits, nor
+    -- one that ends before those that it would stand behind.
+    local function may_wait_with_others(i)
+        local call, room = ARGV[i + 6], pending.room
+        if news[call] ~= last.gates or not may_be_last(last, ARGV[i + 11]) then return false end
+        if room.has_others == nil then room.has_others = redis.call('EXISTS', room.calls) == 1 end
+        return not (room.has_others and redis.call('HEXISTS', room.calls, call) == 1)
+    end
+
     -- Whether the message that begins there was put to those.
-    function waits_plainly(i)
-        if ARGV[i] ~= '' or ARGV[i + 10] ~= '0' then return false end
-        local is_next = last and plain.stream == ARGV[i + 2] and last.run == ARGV[i + 9] and last.tenant == ARGV[i + 8]
-        if not is_next and not begin_flow(i) then return false end
+    function waits_with_others(i)
+        if ARGV[i] ~= '' then return false end
+        if not is_of_last(i) and not begin_run(i) then return false end
         if sent[ARGV[i + 6]] then
-            count_copy(plain.room)
+            count_copy(pending.room)
             return true
         end
+        if last.gates ~= '' and not may_wait_with_others(i) then return false end
         sent[ARGV[i + 6]] = true
         local its = last.parts
         local n = #its
         its[n + 1], its[n + 2], its[n + 3], its[n + 4] = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
         its[n + 5], its[n + 6] = ARGV[i + 7], ARGV[i + 11]
         parts = parts + PARTS
-        if parts == PLAIN_MAX * PARTS then let_plain_ones_wait() end
+        if parts == PENDING_MAX * PARTS then let_pending_wait() end
         return true
     end
 end
@@ -188,25 +177,20 @@ local function publish_from(i)
     if ARGV[i + 7] ~= '' then
         fields[9], fields[10] = 'claim', ARGV[i + 7]
     end
-    local message = {
+    publish_whatever_is_there({
         readers = ARGV[i], lane = ARGV[i + 1], stream = ARGV[i + 2], fields = fields, call = ARGV[i + 6],
-        tenant = ARGV[i + 8], run = ARGV[i + 9], gates = gates_at(i), ends_ms = tonumber(ARGV[i + 11]),
-    }
-    local is_asked, waits = pcall(waits_with_others, message)
-    if not (is_asked and waits) then
-        let_pending_wait()
-        publish_whatever_is_there(message)
-    end
+        tenant = ARGV[i + 8], run = ARGV[i + 9], gates = gates_at(i), ends = ARGV[i + 11], ends_ms = tonumber(ARGV[i + 11]),
+        parts = {ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7], ARGV[i + 11]},
+    })
 end
 
 for i = first, #ARGV, 12 do
-    local is_asked, waits = pcall(waits_plainly, i)
+    local is_asked, waits = pcall(waits_with_others, i)
     if not (is_asked and waits) then
-        let_plain_ones_wait()
+        let_pending_wait()
         publish_from(i)
     end
 end
-let_plain_ones_wait()
 let_pending_wait()
 for room in pairs(crowded) do
     safely(room, look_and_admit_free, ADMITTED_MAX)

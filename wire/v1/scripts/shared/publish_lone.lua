@@ -68,14 +68,14 @@ local is_readable, may_go = pcall(may_pass)
 if not (is_readable and may_go) then return false end
 
 -- The fields that lines.lua adds, in their order.
-local claim, text, run, ends = ARGV[first + 7], ARGV[kinds[1]], ARGV[first + 9], ARGV[first + 11]
-local passed, id = string.format('%.0f', now), nil
+local claim, text, ends = ARGV[first + 7], ARGV[kinds[1]], ARGV[first + 11]
+local waits, id = as_waiting(now, ends, as_who(tenant, ARGV[first + 9])), nil
 if claim == '' then
     id = redis.call('XADD', stream, '*', 'b', ARGV[first + 3], 'h', ARGV[first + 4], 'p', ARGV[first + 5], 'id', call,
-        'gates', text, 'tenant', tenant, 'run', run, 'ends', ends, 'passed', passed)
+        'gates', text, 'waits_as', waits)
 else
     id = redis.call('XADD', stream, '*', 'b', ARGV[first + 3], 'h', ARGV[first + 4], 'p', ARGV[first + 5], 'id', call,
-        'claim', claim, 'gates', text, 'tenant', tenant, 'run', run, 'ends', ends, 'passed', passed)
+        'claim', claim, 'gates', text, 'waits_as', waits)
 end
 
 if rate then

@@ -66,7 +66,6 @@ end
 
 local is_readable, may_pass = pcall(may_all_pass)
 if not (is_readable and may_pass) then return false end
-local passed = string.format('%.0f', now)
 for i = first, #ARGV, 12 do
     local call, claim, group, id = ARGV[i + 6], ARGV[i + 7], groups[tonumber(ARGV[i + 10])], nil
     if not group and claim == '' then
@@ -76,11 +75,11 @@ for i = first, #ARGV, 12 do
     else
         -- The fields that lines.lua adds, in their order.
         local text, placed = group.text, group.placed
-        local tenant, run, ends = ARGV[i + 8], ARGV[i + 9], ARGV[i + 11]
+        local waits = as_waiting(now, ARGV[i + 11], as_who(ARGV[i + 8], ARGV[i + 9]))
         if claim == '' then
-            id = add(i, 'gates', text, 'tenant', tenant, 'run', run, 'ends', ends, 'passed', passed)
+            id = add(i, 'gates', text, 'waits_as', waits)
         else
-            id = add(i, 'claim', claim, 'gates', text, 'tenant', tenant, 'run', run, 'ends', ends, 'passed', passed)
+            id = add(i, 'claim', claim, 'gates', text, 'waits_as', waits)
         end
         placed[#placed + 1] = call
         placed[#placed + 1] = ARGV[i + 2] .. ' ' .. id

@@ -3,7 +3,7 @@
 -- Flows that one script may find shut beside what it moves.
 local LOOKS_MAX = 200
 
-local reopen, reopen_due, hear_of_limits, set_aside, forget_flow
+local reopen, reopen_due, hear_of_limits, set_aside, leave_to_others, forget_flow
 do  -- a script has no more than 200 local names at once
     -- Gates that one script may look at.
     local OPENINGS_MAX = 20
@@ -112,6 +112,10 @@ do  -- a script has no more than 200 local names at once
         open_anew(room)
     end
 
+    local function reopen_if_waited_at(room, gate)
+        if redis.call('EXISTS', aside_at(room, gate_name(gate))) == 1 then reopen(room, gate_name(gate)) end
+    end
+
     -- Puts a flow aside until a gate opens. The place that it found free at another one is for who waits there.
     function set_aside(room, flow, start, gates, shut, again_ms)
         local level, tenant = flow_parts(flow)
@@ -120,10 +124,13 @@ do  -- a script has no more than 200 local names at once
         redis.call('ZADD', aside_at(room, name), score_aside(level, start), flow)
         redis.call('ZADD', room.openings, 'NX', string.format('%.0f', looks_again_ms(room, name, again_ms)), name)
         for _, gate in ipairs(gates) do
-            if gate ~= shut and redis.call('EXISTS', aside_at(room, gate_name(gate))) == 1 then
-                reopen(room, gate_name(gate))
-            end
+            if gate ~= shut then reopen_if_waited_at(room, gate) end
         end
+    end
+
+    -- What a flow found open is for who waits there, where nobody wants the call any more that was to pass.
+    function leave_to_others(room, gates)
+        for _, gate in ipairs(gates) do reopen_if_waited_at(room, gate) end
     end
 
     -- Forgets a flow in which nobody waits, wherever it is.

@@ -161,6 +161,14 @@ local function field_of(fields, wanted)
     end
 end
 
+-- What the field `waits_as` of a message says: when it passed its gates (ms, 0 if it has not), its deadline, its tenant and its
+-- run. Whoever lets it wait again asks this: the call itself is for those to read who can believe it.
+local function waits_as(fields)
+    local passed, ends, size, rest = string.match(field_of(fields, 'waits_as') or '', '^(%d+) (%d+) (%d+) (.*)$')
+    if not passed then return 0, 0, '', '' end
+    return tonumber(passed), number(ends) or 0, string.sub(rest, 1, size), string.sub(rest, size + 1)
+end
+
 -- What was said of a message's places holds for the message in its new place, a stream's or `until` some time.
 local function move_places(namespace, fields, place)
     local text = field_of(fields, 'gates')

@@ -13,12 +13,9 @@ local function send(room, message, gates, over)
     local fields = message.fields
     local last = #fields
     if gates ~= '' then
-        -- Whoever lets it wait again asks this: the call itself is for those to read who can believe it.
-        fields[last + 1], fields[last + 2], fields[last + 3], fields[last + 4] = 'gates', gates, 'tenant', message.tenant
-        fields[last + 5], fields[last + 6], fields[last + 7] = 'run', message.run, 'ends'
-        fields[last + 8], fields[last + 9] = string.format('%.0f', message.ends_ms), 'passed'
-        fields[last + 10] = string.format('%.0f', now_ms())
-        last = last + 10
+        fields[last + 1], fields[last + 2], fields[last + 3] = 'gates', gates, 'waits_as'
+        fields[last + 4] = as_waiting(now_ms(), message.ends_ms, as_who(message.tenant, message.run))
+        last = last + 4
     end
     if over then fields[last + 1], fields[last + 2] = 'over', over end
     local id = redis.call('XADD', stream, '*', unpack(fields))
@@ -52,34 +49,7 @@ do
     end
 end
 
--- The tag of the first in a line, nil if nobody waits there, and that from which a run's next call counts. Both are
--- remembered while a script only lets messages wait: many of a batch have the same.
-local function head_tag(room, flow)
-    if not room.heads[flow] then
-        room.heads[flow] = tag_of(redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES')[2])
-    end
-    return room.heads[flow]
-end
-
-local function finish_of(room, field)
-    if not room.finishes[field] then room.finishes[field] = tonumber(redis.call('HGET', room.runs, field) or 0) end
-    return room.finishes[field]
-end
-
--- The tag of the next call of a run in a line, and whether nobody waits there. Remembered, not written.
-local function tag_behind(room, flow, run)
-    local head, field = head_tag(room, flow), flow .. ' ' .. run
-    local tag = math.max(head or 0, finish_of(room, field))
-    room.finishes[field] = tag + 1
-    room.heads[flow] = math.min(head or tag, tag)
-    return tag, not head
-end
-
 local function count_copy(room) redis.pcall('HINCRBY', room.namespace .. COUNTERS, 'duplicate_messages', 1) end
-
-local function packed_message(flow, message)
-    return cmsgpack.pack({flow, message.run, message.ends_ms, message.readers, message.lane, message.fields})
-end
 
 -- The flow, the run, the deadline, the lane's readers, the lane and the fields of a message that waits; nil where anybody
 -- else has written there.
@@ -99,54 +69,76 @@ local function unpacked(packed)
     return parts[1], parts[2], parts[3], parts[4], parts[5], fields
 end
 
--- Of two messages of a call that waits the one is kept that a worker has had, in the place of the other: it knows of its
--- attempts, and the call's claim names it.
-local function replace_copy(room, flow, message)
-    local known = unpacked(redis.call('HGET', room.calls, message.call))
-    redis.call('HSET', room.calls, message.call, packed_message(known or flow, message))
+local let_wait
+do
+    -- The tag of the first in a line, nil if nobody waits there, and that from which a run's next call counts. Both are
+    -- remembered while a script only lets messages wait: many of a batch have the same.
+    local function head_tag(room, flow)
+        if not room.heads[flow] then
+            room.heads[flow] = tag_of(redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES')[2])
+        end
+        return room.heads[flow]
+    end
+
+    local function finish_of(room, field)
+        if not room.finishes[field] then room.finishes[field] = tonumber(redis.call('HGET', room.runs, field) or 0) end
+        return room.finishes[field]
+    end
+
+    -- The tag of the next call of a run in a line, and whether nobody waits there. Remembered, not written.
+    local function tag_behind(room, flow, run)
+        local head, field = head_tag(room, flow), flow .. ' ' .. run
+        local tag = math.max(head or 0, finish_of(room, field))
+        room.finishes[field] = tag + 1
+        room.heads[flow] = math.min(head or tag, tag)
+        return tag, not head
+    end
+
+    local function packed_message(flow, message)
+        return cmsgpack.pack({flow, message.run, message.ends_ms, message.readers, message.lane, message.fields})
+    end
+
+    -- Of two messages of a call that waits the one is kept that a worker has had, in the place of the other: it knows of its
+    -- attempts, and the call's claim names it.
+    local function replace_copy(room, flow, message)
+        local known = unpacked(redis.call('HGET', room.calls, message.call))
+        redis.call('HSET', room.calls, message.call, packed_message(known or flow, message))
+    end
+
+    -- Lets a message wait. A second one of a call that waits is a copy, and dropped.
+    function let_wait(room, level, message)
+        local flow = flow_named(level, message.tenant, message.gates)
+        if redis.call('HSETNX', room.calls, message.call, packed_message(flow, message)) == 0 then
+            if message.is_first then replace_copy(room, flow, message) end
+            count_copy(room)
+            return
+        end
+        local tag, is_alone
+        if message.is_first then
+            local head = head_tag(room, flow)
+            tag, is_alone = (head or 1) - 1, not head
+            room.heads[flow] = tag
+            redis.call('ZADD', flows_of(room, level, message.tenant), 'XX', OWED, flow)
+        else
+            tag, is_alone = tag_behind(room, flow, message.run)
+            redis.call('HSET', room.runs, flow .. ' ' .. message.run, tag + 1)
+        end
+        redis.call('ZADD', line_of(room, flow), string.format('%.17g', tag + arrival_in(room)), message.call)
+        if message.ends_ms > 0 then redis.call('ZADD', room.ends, string.format('%.0f', message.ends_ms), message.call) end
+        room.has_waiting = true
+        if is_alone then activate(room, flow, message.is_first and OWED or times_of(room).moves) end
+    end
 end
 
--- Lets a message wait. A second one of a call that waits is a copy, and dropped.
-local function let_wait(room, level, message)
-    local flow = flow_named(level, message.tenant, message.gates)
-    if redis.call('HSETNX', room.calls, message.call, packed_message(flow, message)) == 0 then
-        if message.is_first then replace_copy(room, flow, message) end
-        count_copy(room)
-        return
-    end
-    local tag, is_alone
-    if message.is_first then
-        local head = head_tag(room, flow)
-        tag, is_alone = (head or 1) - 1, not head
-        room.heads[flow] = tag
-    else
-        tag, is_alone = tag_behind(room, flow, message.run)
-        redis.call('HSET', room.runs, flow .. ' ' .. message.run, tag + 1)
-    end
-    redis.call('ZADD', line_of(room, flow), string.format('%.17g', tag + arrival_in(room)), message.call)
-    if message.ends_ms > 0 then redis.call('ZADD', room.ends, string.format('%.0f', message.ends_ms), message.call) end
-    room.has_waiting = true
-    if is_alone then activate(room, flow, times_of(room).moves) end
-end
-
--- Forgets runs whose last call has gone, of these with their tags: they have an advantage only against those that wait
--- beside them.
-local function forget_runs(room, tags)
-    local fields, gone = {}, {}
-    for field in pairs(tags) do fields[#fields + 1] = field end
-    local finishes = redis.call('HMGET', room.runs, unpack(fields))
-    for i, field in ipairs(fields) do
-        if tonumber(finishes[i] or 0) <= tags[field] + 1 then gone[#gone + 1] = field end
-    end
-    if #gone > 0 then redis.call('HDEL', room.runs, unpack(gone)) end
-end
-
+-- Forgets a call that waits, and its run with the last of its calls: that has an advantage only against those that wait
+-- beside it.
 local function forget(room, flow, run, call, tag)
     redis.call('HDEL', room.calls, call)
     redis.call('ZREM', line_of(room, flow), call)
     redis.call('ZREM', room.ends, call)
     room.has_waiting = nil
-    forget_runs(room, {[flow .. ' ' .. run] = tag})
+    local field = flow .. ' ' .. run
+    if (tonumber(redis.call('HGET', room.runs, field)) or 0) <= tag + 1 then redis.call('HDEL', room.runs, field) end
 end
 
 local function stream_of(room, level) return room.namespace .. QUEUE .. room.queue .. ':' .. level end
@@ -178,4 +170,11 @@ end
 local function first_of(room, level, flow)
     local head = redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES')
     if head[1] then return head[1], message_in(room, level, redis.call('HGET', room.calls, head[1])), tag_of(head[2]) end
+end
+
+-- Why nobody wants a call any more, if so. Its worker ends it by this word; it need not pass any gate for that.
+local EXPIRED, WAS_CANCELLED = 'expired', 'cancelled'
+local function has_expired(ends_ms) return ends_ms > 0 and ends_ms <= now_ms() and EXPIRED or nil end
+local function over(room, call, ends_ms)
+    return has_expired(ends_ms) or (redis.call('EXISTS', room.namespace .. CANCELLED .. call) == 1 and WAS_CANCELLED) or nil
 end

@@ -14,15 +14,22 @@ do  -- a script has no more than 200 local names at once
 
     -- Looks through a room in which a script has failed, and through the gates of the call that it failed with. Whether it may
     -- be tried again, with nothing remembered. Its parts are made only where it is called, which is seldom.
-    function mend(room, level, tenant, gates, plain_flow)
+    function mend(room, level, tenant, gates)
         local function mended_gate(name)
             return cleared(room.namespace .. GATE .. name, 'hash') + cleared(room.namespace .. HOLDERS .. name, 'hash')
                 + cleared(aside_at(room, name), 'zset')
         end
 
-        local function mended_line(flow)
-            local _, _, _, run = flow_parts(flow)
-            return cleared(line_of(room, flow), run and 'list' or 'zset')
+        local function mended_line(flow) return cleared(line_of(room, flow), 'zset') end
+
+        -- The same of lists of plain messages, which are in the index again.
+        local function mended_lists(flow)
+            local mended, lists = 0, room.namespace .. ROOM_PLAIN_LINE .. room.queue .. ':' .. flow .. PLAIN
+            for _, run in ipairs(redis.call('ZRANGE', line_of(room, flow), 0, MENDED_MAX)) do
+                mended = mended + cleared(lists .. run, 'list')
+                if redis.call('EXISTS', lists .. run) == 1 then redis.call('ZADD', room.plain, 0, run .. PLAIN .. flow) end
+            end
+            return mended
         end
 
         local function mended_gates(tenant, text)
@@ -35,11 +42,9 @@ do  -- a script has no more than 200 local names at once
             local flows, mended = flows_of(room, level, tenant), 0
             mended = cleared(flows, 'zset')
             for _, flow in ipairs(redis.call('ZRANGE', flows, 0, MENDED_MAX)) do
-                local _, _, text, run = flow_parts(flow)
+                local _, _, text, is_plain = flow_parts(flow)
                 if text then mended = mended + mended_line(flow) + mended_gates(tenant, text) end
-                if run and redis.call('EXISTS', line_of(room, flow)) == 1 then
-                    redis.call('ZADD', room.plain, 0, run .. OF_RUN .. flow)
-                end
+                if is_plain then mended = mended + mended_lists(flow) end
             end
             return mended
         end
@@ -78,14 +83,15 @@ do  -- a script has no more than 200 local names at once
             end
         end
 
-        -- The same of calls without limits, and counts them anew.
+        -- The same of plain messages, and counts them anew.
         local function put_plain_in_order()
             local calls = 0
             for _, index in ipairs(redis.call('ZRANGE', room.plain, 0, -1)) do
-                local flow = plain_flow_of(index)
-                local length = flow and redis.pcall('LLEN', line_of(room, flow))
-                if type(length) == 'number' and length > 0 then
+                local flow, run, list = plain_at(room, index)
+                local length = flow and redis.pcall('LLEN', list)
+                if type(length) == 'number' then
                     calls = calls + length / PARTS
+                    redis.call('ZADD', line_of(room, flow), 'NX', times_of(room).moves, run)
                     if not is_aside(flow) then activate(room, flow, times_of(room).moves) end
                 else
                     redis.call('ZREM', room.plain, index)
@@ -103,7 +109,8 @@ do  -- a script has no more than 200 local names at once
         end
         if level then
             mended = mended + cleared(flows_of(room, level, tenant), 'zset') + mended_gates(tenant, gates)
-                + mended_line(plain_flow or flow_named(level, tenant, gates))
+                + mended_line(flow_named(level, tenant, gates)) + mended_line(flow_named(level, tenant, PLAIN .. gates))
+                + mended_lists(flow_named(level, tenant, PLAIN .. gates))
         end
         room.heads, room.finishes, room.lengths = {}, {}, {}
         room.times, room.has_waiting, room.slots, room.moved = nil, nil, nil, false

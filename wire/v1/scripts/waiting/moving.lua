@@ -1,5 +1,5 @@
 -- How messages leave a room: those that may, in their turn, and those that nobody wants any more. Begins other scripts,
--- behind alone.lua.
+-- behind rounds.lua.
 
 local admit, look_and_admit, is_lost
 do  -- a script has no more than 200 local names at once
@@ -8,17 +8,17 @@ do  -- a script has no more than 200 local names at once
     local function next_call(room, level, tenant)
         local flow = redis.call('ZRANGE', flows_of(room, level, tenant), 0, 0)[1]
         if not flow then return nil end
-        local its_level, its_tenant, _, run = flow_parts(flow)
+        local its_level, its_tenant, _, is_plain = flow_parts(flow)
         if its_level == level and its_tenant == tenant then
             local call, message, tag
-            if run then message, call = plain_head(room, flow) else call, message, tag = first_of(room, level, flow) end
+            if is_plain then message, call = plain_head(room, flow) else call, message, tag = first_of(room, level, flow) end
             if message then return flow, call, message, tag end
         end
         redis.call('ZREM', flows_of(room, level, tenant), flow)
     end
 
-    local function forget_call(room, flow, run, call, tag)
-        if tag then forget(room, flow, run, call, tag) else forget_plain(room, flow, 1) end
+    local function forget_call(room, flow, run, call, tag, turn)
+        if tag then forget(room, flow, run, call, tag) else forget_plain(room, flow, run, 1, turn) end
     end
 
     -- Forgets a copy that waited.
@@ -36,12 +36,12 @@ do  -- a script has no more than 200 local names at once
             take_next_turn(room, level, tenant)
             return 0
         end
-        local why = tag and over(room, call, message.ends_ms)
+        local _, _, text = flow_parts(flow)
+        local why = (tag or text ~= '') and over(room, call, message.ends_ms)
+        local gates, all = gates_of(room, tenant, text)
         if why then
             send(room, message, '', why)
         else
-            local _, _, text = flow_parts(flow)
-            local gates, all = gates_of(room, tenant, text)
             if is_copy(room.namespace, gates, call) then
                 drop(room, level, tenant, flow, message.run, call, tag)
                 return 0
@@ -53,9 +53,10 @@ do  -- a script has no more than 200 local names at once
             end
             pass(room.namespace, gates, now_ms(), call, send(room, message, all), message.ends_ms)
         end
-        forget_call(room, flow, message.run, call, tag)
+        forget_call(room, flow, message.run, call, tag, times_of(room).moves + 1)
         charge(room, level, tenant, flow, start)
         take_next_turn(room, level, tenant)
+        if why then leave_to_others(room, gates) end
         return 1
     end
 
@@ -63,22 +64,23 @@ do  -- a script has no more than 200 local names at once
         local message = message_in(room, LEVELS[1], redis.call('HGET', room.calls, call))
         local flow = message.flow
         local tag = flow and tag_of(redis.call('ZSCORE', line_of(room, flow), call))
-        if not tag then
-            redis.call('ZREM', room.ends, call)
-            return 0
-        end
+        if not tag then return 0 end
         send(room, message, '', EXPIRED)
         forget(room, flow, message.run, call, tag)
         if redis.call('EXISTS', line_of(room, flow)) == 0 then forget_flow(room, flow) end
-        room.moved = true
         return 1
     end
 
-    -- Sends on what has waited past its deadline, whatever gate it waits at: a worker says so. How many.
+    -- Sends on what has waited past its deadline, whatever gate it waits at: a worker says so. How many. What stands among the
+    -- deadlines is a call, or those of a run as the index of plain ones has them.
     local function send_off_late(room, most)
         local sent = 0
-        for _, call in ipairs(redis.call('ZRANGEBYSCORE', room.ends, '-inf', now_ms(), 'LIMIT', 0, most)) do
-            sent = sent + send_off(room, call)
+        for _, late in ipairs(redis.call('ZRANGEBYSCORE', room.ends, '-inf', now_ms(), 'LIMIT', 0, most)) do
+            if sent == most then break end
+            local its = redis.call('HEXISTS', room.calls, late) == 1 and send_off(room, late) or 0
+            if its == 0 then its = send_off_plain(room, late, most - sent) end
+            sent = sent + its
+            room.moved = room.moved or its > 0
         end
         return sent
     end
@@ -95,16 +97,18 @@ do  -- a script has no more than 200 local names at once
     function admit(room, most)
         if not has_waiting(room) then return 0, true end
         room.heads, room.finishes = {}, {}
-        local moved, looks, is_plain, is_alone = 0, 0, true, true
+        local moved, looks, are_plain, is_odd = 0, 0, true, false
         while moved < most and looks < LOOKS_MAX + most do
             local level, tenant, start = next_turn(room)
             if not level then break end
             room.moved = true
-            local together = is_plain and move_plain(room, level, most - moved) or 0
-            is_plain = together > 0
-            is_alone = is_alone and (is_plain or (start ~= OWED and is_lone(room, level, tenant)))
-            if is_alone and not is_plain then together = move_many(room, level, tenant, start, most - moved) end
-            moved = moved + (together > 0 and together or move_one(room, level, tenant, start))
+            local together = 0
+            if are_plain and not is_odd then together, is_odd = move_plain(room, level, most - moved) end
+            if together == 0 then
+                together = move_one(room, level, tenant, start)
+                are_plain, is_odd = is_odd or together == 0, false
+            end
+            moved = moved + together
             looks = looks + 1
         end
         keep(room)

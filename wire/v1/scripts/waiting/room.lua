@@ -1,16 +1,16 @@
 -- The waiting room of a queue: messages that may not go into their streams yet, and the order in which they will.
 -- Start-time fair queueing over tenants (Goyal, Vin, Cheng 1996), in turn over the flows of a tenant, and start-time
 -- fair again over the runs in a flow. A flow has one level, one tenant and the same gates; at a shut gate it waits
--- aside and holds up nobody. Begins other scripts, behind home.lua, slots.lua, words.lua and gates.lua, with turns.lua
--- (whose turn it is), lines.lua (who waits in a flow), aside.lua (who waits at a shut gate), alone.lua (who waits beside
--- nobody), plain.lua (who has no limits), moving.lua (who goes on), mending.lua (what anybody has written over) and
--- freeing.lua (places given up).
+-- aside and holds up nobody. What is plain waits in flows of its own, in which runs take turns. Begins other scripts,
+-- behind home.lua, slots.lua, words.lua and gates.lua, with turns.lua (whose turn it is), lines.lua (who waits in a flow),
+-- aside.lua (who waits at a shut gate), plain.lua (who waits plainly), rounds.lua (many of those that go on at once),
+-- moving.lua (who goes on), mending.lua (what anybody has written over) and freeing.lua (places given up).
 --
 -- This file: what a room is, and how many calls its workers take.
 
 local LEVELS = {'0', '3', '6'}
 
--- How many calls without limits wait, as the room's state has it for people to read.
+-- How many plain messages wait, as the room's state has it for people to read.
 local PLAIN_WAITING = 'plain'
 
 local rooms = {}
@@ -50,30 +50,30 @@ local function flows_of(room, level, tenant)
 end
 
 local function flow_named(level, tenant, gates) return level .. ':' .. #tenant .. ':' .. tenant .. gates end
--- The flow of a run's calls that have no limits. No text of gates begins so.
-local OF_RUN = '~'
-local function plain_flow_named(level, tenant, run) return flow_named(level, tenant, OF_RUN .. run) end
--- Its level, its tenant, the text of its gates, and of a plain one its run; nil for what is no flow: anybody may have
--- written into the sets. Many that wait one behind the other have the same.
+-- What a flow of plain messages has before the text of its gates. No such text begins so.
+local PLAIN = '~'
+-- Its level, its tenant, the text of its gates, and whether it is one of plain messages; nil for what is no flow: anybody may
+-- have written into the sets. Many that wait one behind the other have the same.
 local flow_parts
 do
-    local known, level, tenant, text, run
+    local known, level, tenant, text, is_plain
     function flow_parts(flow)
         if not flow or flow ~= known then
             local its_level, size, rest = string.match(flow or '', '^([036]):(%d+):(.*)$')
             if not its_level or tonumber(size) > #rest then return nil end
             size = tonumber(size)
             known, level, tenant, text = flow, its_level, string.sub(rest, 1, size), string.sub(rest, size + 1)
-            run = string.sub(text, 1, #OF_RUN) == OF_RUN and string.sub(text, #OF_RUN + 1) or nil
-            if run then text = '' end
+            is_plain = string.sub(text, 1, #PLAIN) == PLAIN
+            if is_plain then text = string.sub(text, #PLAIN + 1) end
         end
-        return level, tenant, text, run
+        return level, tenant, text, is_plain
     end
 end
 
+-- Who waits in a flow: calls, or the runs of plain ones.
 local function line_of(room, flow)
-    local _, _, _, run = flow_parts(flow)
-    return room.namespace .. (run and ROOM_PLAIN_LINE or ROOM_LINE) .. room.queue .. ':' .. flow
+    local _, _, _, is_plain = flow_parts(flow)
+    return room.namespace .. (is_plain and ROOM_PLAIN_RUNS or ROOM_LINE) .. room.queue .. ':' .. flow
 end
 
 -- Whether anybody waits. Remembered until somebody goes.

@@ -158,13 +158,23 @@ def settled_together(transport, deliveries):
 
 
 def test_a_settlement_that_is_sent_again_fills_no_stream_beyond_the_slots(transport):
-    transport.fetch(4, 4)
-    transport.publish([Call(f"a.1.{number:03}", gates=(MANY_AT_ONCE,)) for number in range(60)])
-    deliveries = transport.fetch(4, 4)
+    transport.fetch(8, 8)
+    four_at_once = MANY_AT_ONCE._replace(amount=4.0)
+    transport.publish([Call(f"a.1.{number:03}", gates=(four_at_once,)) for number in range(60)])
+    deliveries = transport.fetch(8, 8)
     assert settled_together(transport, deliveries) == [1, 1, 1, 1]
     for _ in range(3):
         assert settled_together(transport, deliveries) == [2, 2, 2, 2]
         assert in_streams(transport) == 4
+
+
+def test_what_waits_for_a_worker_and_for_no_place_is_left_to_the_worker_that_settles(transport):
+    transport.fetch(4, 4)
+    transport.publish([Call(f"a.1.{number:03}", gates=(MANY_AT_ONCE,)) for number in range(60)])
+    deliveries = transport.fetch(4, 4)
+    assert settled_together(transport, deliveries) == [1, 1, 1, 1]
+    assert in_streams(transport) == 0
+    assert len(transport.fetch(4, 4)) == 4
 
 
 def test_ends_of_jobs_fill_no_stream_beyond_the_slots(transport):

@@ -216,8 +216,10 @@ class Fleet(RuleBasedStateMachine):
         call, delivery = self.running.pop(sorted(self.running)[which % len(self.running)])
         self.transport.settle(delivery)
         if call.call_id in self.passed and self.room.gates_of(call):
+            lets_in = self.room.is_waited_for(call)
             self.room.free(call, self.transport.now)
-            self.let_in(min(1, max(0, self.free())), looks=False)
+            if lets_in:
+                self.let_in(min(1, max(0, self.free())), looks=False)
 
     @rule(which=st.integers(0, 10), ms=st.sampled_from([100, 1500]))
     def postpone(self, which: int, ms: int) -> None:

@@ -325,10 +325,17 @@ class Room:
             if aside.pop(flow, None) is not None and not aside:
                 self._openings.pop(name_of(gate), None)
 
+    def is_waited_for(self, call: Call) -> bool:
+        """Whether anybody waits for a place that this call has: aside, or for the turn that it decides."""
+        return any(self._aside[name_of(gate)] or gate.tool == f"@{self.queue}" for gate in self._places_of(call))
+
+    def _places_of(self, call: Call) -> list[Gate]:
+        places = [gate for gate in self.gates_of(call) if gate.kind == "concurrency"]
+        return [gate for gate in places if call.call_id in self.gates.holders[name_of(gate)]]
+
     def free(self, call: Call, now: float) -> None:
         """Take back the places of a call that has ended."""
-        places = [gate for gate in self.gates_of(call) if gate.kind == "concurrency"]
-        freed = [gate for gate in places if call.call_id in self.gates.holders[name_of(gate)]]
+        freed = self._places_of(call)
         for gate in freed:
             self.gates.holders[name_of(gate)].remove(call.call_id)
         for gate in freed if self.calls else ():

@@ -140,7 +140,7 @@ end
 
 local function has_to_wait(position, id, fields, deliveries, given_back, gates, passed_ms)
     local starts_again = given_back == 1 and deliveries <= SUSPECT_AFTER
-    if not string.find(gates, '"rate"', 1, true) or not (starts_again or is_late(passed_ms)) then return false end
+    if not (starts_again or is_late(passed_ms)) or not string.find(gates, '"rate"', 1, true) then return false end
     make_room()
     local is_done, passes = pcall(passes_rates, KEYS[position], id, fields)
     if not is_done or passes then return false end
@@ -160,10 +160,12 @@ local function put_all_back()
 end
 
 -- What an entry says of its message. Most say no more than this, in this order.
+local PLAIN_FIELDS, OF_GATES = 10, 4
 local function said(fields)
-    if #fields == 10 and fields[7] == 'id' and fields[9] == 'claim' and fields[1] == 'b' and fields[3] == 'h'
-        and fields[5] == 'p' then
-        return fields[8], fields[10]
+    local more = #fields - PLAIN_FIELDS
+    if (more == 0 or (more == OF_GATES and fields[11] == 'gates' and fields[13] == 'waits_as')) and fields[7] == 'id'
+        and fields[9] == 'claim' and fields[1] == 'b' and fields[3] == 'h' and fields[5] == 'p' then
+        return fields[8], fields[10], fields[12], fields[14] and tonumber(string.match(fields[14], '^%d+'))
     end
     local task, ttl_s, gates, passed_ms, is_put_back
     for i = 1, #fields, 2 do

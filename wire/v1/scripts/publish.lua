@@ -17,18 +17,20 @@ local ALONE, OF_GATE, FEW = 12, 5, 4
 if ARGV[1] == '1' then
     local first = 4 + OF_GATE * ARGV[3]
     local is_alone = #ARGV == first + ALONE - 1 and ARGV[first] == '' and ARGV[first + 10] == '1'
-    return is_alone and publish_lone() and 1 or publish_many()
+    if is_alone then
+        local is_done, is_sent = pcall(publish_lone)
+        if is_done and is_sent then return 1 end
+    end
+    return publish_many()
 end
 if #ARGV ~= 1 + ALONE or ARGV[1] ~= '0' or ARGV[2] ~= '' or ARGV[12] ~= '0' then return publish_many() end
 
 local stream, body, headers, properties, call, claim, tenant = unpack(ARGV, 4, 10)
-local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
-local function is_free()
-    if redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then return false end
-    return redis.call('XLEN', stream) < FEW and (tenant == '' or redis.call('HEXISTS', namespace .. TENANTS, tenant) == 0)
-end
-local is_readable, may_go = pcall(is_free)
-if not (is_readable and may_go) then return publish_many() end
+local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d$')
+local waits = redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0
+local length = redis.pcall('XLEN', stream)
+local is_free = not waits and type(length) == 'number' and length < FEW
+if not (is_free and (tenant == '' or redis.pcall('HEXISTS', namespace .. TENANTS, tenant) == 0)) then return publish_many() end
 
 if claim == '' then
     redis.call('XADD', stream, '*', 'b', body, 'h', headers, 'p', properties, 'id', call)

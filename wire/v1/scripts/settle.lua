@@ -28,6 +28,23 @@ redis.pcall('EXPIRE', replies, REPLIES_TTL_S)
 redis.pcall('HINCRBY', namespace .. SETTLED, 'returned', 1)
 redis.call('XACK', stream, GROUP, entry)
 redis.call('XDEL', stream, entry)
-local ENTRY_AT = 7
-if places ~= '' then free_all(stream, {ENTRY_AT}) end
+if places == '' then return {1} end
+
+-- Its places, where nobody waits for one and it is not for the turns of a tenant: else free_all.lua finds who comes back.
+local ENTRY_AT, NAMES_AT = 7, 11
+local OF_TENANT = 'concurrency|@'
+local queue = string.match(stream, QUEUE .. '(.+):%d$', #namespace + 1)
+local is_waited_for = not queue or string.find(queue, '.lane-', 1, true)
+for i = NAMES_AT, #ARGV do
+    is_waited_for = is_waited_for or string.sub(ARGV[i], 1, #OF_TENANT) == OF_TENANT
+        or redis.call('EXISTS', namespace .. ROOM_ASIDE .. queue .. ':' .. ARGV[i]) == 1
+end
+if is_waited_for then
+    free_all(stream, {ENTRY_AT})
+    return {1}
+end
+for i = NAMES_AT, #ARGV do
+    local holders = namespace .. HOLDERS .. ARGV[i]
+    if redis.pcall('HGET', holders, call) == stream .. ' ' .. entry then redis.call('HDEL', holders, call) end
+end
 return {1}

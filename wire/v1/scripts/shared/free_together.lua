@@ -1,20 +1,7 @@
 -- How calls that a script settles give up their places. Begins other scripts, behind home.lua.
 
--- The gates at which a single call has had a place, as most are of a fleet that is not busy: with next to no tables for the
--- server's Lua to collect.
-local function free_one(namespace, stream, at)
-    local call, place, freed = ARGV[at + 1], stream .. ' ' .. ARGV[at], {}
-    for i = at + 4, at + 3 + ARGV[at + 3] do
-        local holders = namespace .. HOLDERS .. ARGV[i]
-        if redis.call('HGET', holders, call) == place and redis.call('HDEL', holders, call) == 1 then
-            freed[#freed + 1] = ARGV[i]
-        end
-    end
-    return freed
-end
-
--- The same for many: one look and one removal for each gate.
-local function free_many(namespace, stream, settled)
+-- The gates at which calls have had places: one look and one removal for each gate.
+local function free_places(namespace, stream, settled)
     local calls, places, freed = {}, {}, {}
     for _, at in ipairs(settled) do
         for i = at + 4, at + 3 + ARGV[at + 3] do
@@ -38,12 +25,22 @@ local function free_many(namespace, stream, settled)
     return freed
 end
 
+-- Whether anybody waits in the queue's room for one of these gates: aside at it, or for the turn that it decides.
+local OF_TENANT = 'concurrency|@'
+local function are_waited_for(namespace, queue, freed)
+    local asides = {}
+    for i, name in ipairs(freed) do
+        if string.sub(name, 1, #OF_TENANT) == OF_TENANT then return true end
+        asides[i] = namespace .. ROOM_ASIDE .. queue .. ':' .. name
+    end
+    return #freed > 0 and redis.call('EXISTS', unpack(asides)) > 0
+end
+
 -- Frees the places of the calls that begin at these positions of ARGV: entry, call, result, number of gates, their names.
--- What another message of a call has is left to that. The gates that have places now, and whether anybody waits in the
--- queue's room, who may be brought back for them.
+-- What another message of a call has is left to that. The gates that have places now, and whether anybody waits for them.
 local function free_together(stream, settled)
     local namespace, queue = home_of(stream)
     if not queue then return {}, false end
-    local freed = #settled == 1 and free_one(namespace, stream, settled[1]) or free_many(namespace, stream, settled)
-    return freed, redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0
+    local freed = free_places(namespace, stream, settled)
+    return freed, are_waited_for(namespace, queue, freed)
 end

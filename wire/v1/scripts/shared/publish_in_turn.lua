@@ -11,37 +11,6 @@ local function gates_at(i)
     return kind and ARGV[kind] or ''
 end
 
--- The calls with limits that hold no place yet, by their texts of gates: asked for all of a batch at once. Of the others,
--- and of a second message of one, it is looked at by itself whether it is a copy.
-local news = {}
-local function look_for_copies()
-    local calls, seen = {}, {}
-    for i = first, #ARGV, 12 do
-        local call, text = ARGV[i + 6], gates_at(i)
-        if text ~= '' then
-            local namespace = home_of(ARGV[i + 2])
-            calls[namespace] = calls[namespace] or {}
-            local those = calls[namespace][text] or {}
-            calls[namespace][text] = those
-            if not seen[call] then those[#those + 1] = call end
-            seen[call] = true
-        end
-    end
-    for namespace, by_text in pairs(calls) do
-        for text, those in pairs(by_text) do
-            local gates = gates_in(text)
-            local known = #those > 0 and #gates > 0 and known_among(namespace, gates, those) or {}
-            for i, call in ipairs(those) do news[call] = not known[i] and text or nil end
-        end
-    end
-end
-
-local function may_be_copy(message)
-    local is_new = news[message.call] == message.gates
-    news[message.call] = nil
-    return not is_new
-end
-
 -- A message waits plainly if it is for no lane, its tenant has no limit of its own, and it comes in the order of deadlines.
 local function let_wait_in_turn(room, level, message)
     crowded[room] = true
@@ -65,7 +34,7 @@ end
 
 local function publish_bound(room, level, message)
     local gates, text = gates_of(room, message.tenant, message.gates)
-    if may_be_copy(message) and is_copy(room.namespace, gates, message.call) then
+    if is_copy(room.namespace, gates, message.call) then
         count_copy(room)
     elseif has_waiting(room) or free_slots(room) < 1
         or first_shut(room.namespace, gates, now_ms(), message.call) then
@@ -142,11 +111,11 @@ do  -- a script has no more than 200 local names at once
             and pending.stream == ARGV[i + 2]
     end
 
-    -- Whether a message with limits may wait with the others: not one that may be a copy of what has passed them or waits, nor
-    -- one that ends before those that it would stand behind.
+    -- Whether a message with limits may wait with the others: not one that ends before those that it would stand behind, nor
+    -- one that may be a copy of one that waits, and not plainly.
     local function may_wait_with_others(i)
         local call, room = ARGV[i + 6], pending.room
-        if news[call] ~= last.gates or not may_be_last(last, ARGV[i + 11]) then return false end
+        if not may_be_last(last, ARGV[i + 11]) then return false end
         if room.has_others == nil then room.has_others = redis.call('EXISTS', room.calls) == 1 end
         return not (room.has_others and redis.call('HEXISTS', room.calls, call) == 1)
     end
@@ -171,7 +140,6 @@ do  -- a script has no more than 200 local names at once
     end
 end
 
-pcall(look_for_copies)  -- what cannot be read is mended with the message that needs it
 local function publish_from(i)
     local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
     if ARGV[i + 7] ~= '' then

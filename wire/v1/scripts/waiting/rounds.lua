@@ -37,7 +37,7 @@ do  -- a script has no more than 200 local names at once
                 tenant.is_all = false
                 break
             end
-            tenant.flows[i] = {name = name, text = text, gates = gates_in(text), who = its_tenant, placed = {}, ends_ms = 0}
+            tenant.flows[i] = {name = name, text = text, gates = gates_in(text), tenant = its_tenant, placed = {}, ends_ms = 0}
         end
         tenant.each = tenant.is_all and math.ceil(calls / math.max(#flows, 1)) or 1
     end
@@ -99,13 +99,19 @@ do  -- a script has no more than 200 local names at once
         end
     end
 
-    -- Finds how many may pass each gate of a flow, beside those of other flows, and which of its calls may have passed them.
+    -- Finds how many may pass each gate of a flow, beside those of other flows, in the order of `first_shut` and up to one that
+    -- is shut; and which of its calls may have passed them.
     local function ask_gates(room, flow, places)
-        flow.places = {}
-        for i, gate in ipairs(flow.gates) do
-            local name = gate_name(gate)
-            places[name] = places[name] or {left = math.floor((room_at(room.namespace, gate, now_ms())))}
-            flow.places[i] = places[name]
+        flow.places, flow.passed = {}, string.format('%.0f ', now_ms())
+        for _, kind in ipairs({'concurrency', 'rate'}) do
+            for _, gate in ipairs(flow.gates) do
+                if gate[1] == kind then
+                    local name = gate_name(gate)
+                    places[name] = places[name] or {left = math.floor((room_at(room.namespace, gate, now_ms())))}
+                    flow.places[#flow.places + 1] = places[name]
+                    if places[name].left < 1 then return end
+                end
+            end
         end
         local known = known_among(room.namespace, flow.gates, flow.calls) or {}
         for i in pairs(known) do flow.is_odd[flow.calls[i]] = true end
@@ -116,22 +122,22 @@ do  -- a script has no more than 200 local names at once
         local parts, at = run.parts, run.at
         if parts[at + 1] == '' then return false end
         if flow.text == '' then return true end
-        if #flow.gates == 0 or at + PARTS - 1 > run.last then return false end
-        if flow.is_odd[parts[at + 3]] or has_expired(number(parts[at + 5]) or 0) then return false end
+        local call, ends_ms = parts[at + 3], tonumber(parts[at + 5])
+        if not ends_ms or #flow.gates == 0 or at + PARTS - 1 > run.last then return false end
+        if flow.is_odd[call] or has_expired(ends_ms) then return false end
         if not flow.places then ask_gates(room, flow, places) end
-        if flow.is_odd[parts[at + 3]] then return false end
         for _, place in ipairs(flow.places) do
             if place.left < 1 then return false end
         end
-        return true
+        return not flow.is_odd[call]
     end
 
     -- Sends a call with limits on. The fields that `send` adds, in its order.
     local function send_limited(stream, flow, run, at)
-        local parts = run.parts
-        local call, claim, ends_ms, id = parts[at + 3], parts[at + 4], number(parts[at + 5]) or 0, nil
-        run.who = run.who or as_who(flow.who, run.name)
-        local waits = as_waiting(now_ms(), ends_ms, run.who)
+        local parts, placed, id = run.parts, flow.placed, nil
+        local call, claim, ends = parts[at + 3], parts[at + 4], parts[at + 5]
+        run.who = run.who or as_who(flow.tenant, run.name)
+        local waits = flow.passed .. ends .. run.who
         if claim == '' then
             id = redis.call('XADD', stream, '*', 'b', parts[at], 'h', parts[at + 1], 'p', parts[at + 2], 'id', call,
                 'gates', flow.text, 'waits_as', waits)
@@ -139,9 +145,9 @@ do  -- a script has no more than 200 local names at once
             id = redis.call('XADD', stream, '*', 'b', parts[at], 'h', parts[at + 1], 'p', parts[at + 2], 'id', call,
                 'claim', claim, 'gates', flow.text, 'waits_as', waits)
         end
-        local placed = flow.placed
-        placed[#placed + 1], placed[#placed + 2] = call, stream .. ' ' .. id
-        flow.ends_ms = math.max(flow.ends_ms, ends_ms)
+        local n = #placed
+        placed[n + 1], placed[n + 2] = call, stream .. ' ' .. id
+        flow.ends_ms = math.max(flow.ends_ms, tonumber(ends))
         for _, place in ipairs(flow.places) do place.left = place.left - 1 end
     end
 

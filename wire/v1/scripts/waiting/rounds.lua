@@ -212,13 +212,13 @@ do  -- a script has no more than 200 local names at once
         return sent, is_odd
     end
 
-    -- Writes down how far the runs of a flow have come; adds those that are over to what goes.
+    -- Writes down how far the runs of a flow have come; adds what is over to what goes, the flow's own set if all are.
     local function keep_runs(room, flow, gone)
-        local turns, over = {}, {}
+        local turns, over, line = {}, {}, line_of(room, flow.name)
         for _, run in ipairs(flow.runs) do
             if not run.is_kept and run.at > run.last and not run.has_more then
                 over[#over + 1] = run.name
-                gone.lists[#gone.lists + 1], gone.indices[#gone.indices + 1] = run.list, run.name .. PLAIN .. flow.name
+                gone.keys[#gone.keys + 1], gone.indices[#gone.indices + 1] = run.list, run.name .. PLAIN .. flow.name
                 gone.are_limited = gone.are_limited or flow.text ~= ''
             elseif not run.is_kept and run.moved then
                 redis.call('LTRIM', run.list, run.at - 1, -1)
@@ -226,31 +226,40 @@ do  -- a script has no more than 200 local names at once
             end
             run.is_kept = true
         end
-        if #turns > 0 then redis.call('ZADD', line_of(room, flow.name), unpack(turns)) end
-        if #over > 0 then redis.call('ZREM', line_of(room, flow.name), unpack(over)) end
+        if flow.is_over then
+            gone.keys[#gone.keys + 1] = line
+            return
+        end
+        if #turns > 0 then redis.call('ZADD', line, unpack(turns)) end
+        if #over > 0 then redis.call('ZREM', line, unpack(over)) end
     end
 
     -- The same for the flows of a tenant. What has gone passes its gates.
     local function keep_flows(room, level, tenant, gone)
-        local turns, over = {}, {}
+        local turns, over, flows = {}, {}, flows_of(room, level, tenant.name)
         for _, flow in ipairs(tenant.flows) do
             if flow.runs and not flow.is_kept then
                 flow.is_kept = true
                 if #flow.placed > 0 then pass_together(room.namespace, flow.gates, now_ms(), flow.placed, flow.ends_ms) end
+                flow.is_over = not next_run(flow) and flow.is_over
                 keep_runs(room, flow, gone)
-                if not next_run(flow) and flow.is_over then
+                if flow.is_over then
                     over[#over + 1] = flow.name
                 elseif flow.moved then
                     turns[#turns + 1], turns[#turns + 2] = flow.moved, flow.name
                 end
             end
         end
-        if #turns > 0 then redis.call('ZADD', flows_of(room, level, tenant.name), unpack(turns)) end
-        if #over > 0 then redis.call('ZREM', flows_of(room, level, tenant.name), unpack(over)) end
+        if tenant.is_over then
+            gone.keys[#gone.keys + 1] = flows
+            return
+        end
+        if #turns > 0 then redis.call('ZADD', flows, unpack(turns)) end
+        if #over > 0 then redis.call('ZREM', flows, unpack(over)) end
     end
 
     local function keep_tenants(room, level, tenants)
-        local shares, turns, over, gone = {}, {}, {}, {lists = {}, indices = {}}
+        local shares, turns, over, gone = {}, {}, {}, {keys = {}, indices = {}}
         for _, tenant in ipairs(tenants) do
             if tenant.flows then
                 keep_flows(room, level, tenant, gone)
@@ -265,8 +274,8 @@ do  -- a script has no more than 200 local names at once
         if #shares > 0 then redis.call('ZADD', shares_of(room, level), unpack(shares)) end
         if #turns > 0 then redis.call('ZADD', turns_of(room, level), unpack(turns)) end
         if #over > 0 then redis.call('ZREM', turns_of(room, level), unpack(over)) end
-        if #gone.lists == 0 then return end
-        redis.call('UNLINK', unpack(gone.lists))
+        if #gone.keys > 0 then redis.call('UNLINK', unpack(gone.keys)) end
+        if #gone.indices == 0 then return end
         redis.call('ZREM', room.plain, unpack(gone.indices))
         if gone.are_limited then redis.call('ZREM', room.ends, unpack(gone.indices)) end
     end

@@ -16,6 +16,9 @@ from toolfleet.streams.direct import limits_as_arguments
 from toolfleet.streams.names import lane_name
 from toolfleet.waiting.model import Call, name_of
 
+RETURNED_RESULT = "0" * 64 + '{"type":"returned"}'
+"""A result as most are: settled alone it goes a shorter way in the server than any other."""
+
 CLOCK = "local function now_ms() return tonumber(redis.call('GET', 'now')) end"
 PUBLISH = wire_script("publish", clock=CLOCK)
 FETCH = wire_script("fetch", clock=CLOCK)
@@ -37,6 +40,7 @@ class Transport:
         self.streams = both if reads_lane else self.homes
         """As a worker reads them: levels in turn, and in each its lane first."""
         self._scripts = {text: client.register_script(text) for text in (PUBLISH, FETCH, SETTLE, POSTPONE, PURGE_ROOM)}
+        client.set(self.keys.orchestrator("o"), "1")  # who waits for results
         self.now = 1_700_000_000_000
         self.delivered_cancelled: set[str] = set()
         self.advance(0)
@@ -97,11 +101,13 @@ class Transport:
         [(_, fields)] = self.client.xrange(stream, entry, entry)
         return fields
 
-    def settle(self, delivery: tuple[str, str, str, list[Gate]], consumer: str = "worker") -> None:
+    def settle(
+        self, delivery: tuple[str, str, str, list[Gate]], consumer: str = "worker", sealed: str = RETURNED_RESULT
+    ) -> None:
         stream, entry, call_id, gates = delivery
         places = [name_of(gate) for gate in gates if gate.kind == "concurrency"]
         args = [self.keys.job(""), stream, consumer, self.keys.result(""), self.keys.replies("o"), 1]
-        self._scripts[SETTLE](args=[*args, entry, call_id, "sealed", len(places) if gates else "", *places])
+        self._scripts[SETTLE](args=[*args, entry, call_id, sealed, len(places) if gates else "", *places])
 
     def postpone(
         self, delivery: tuple[str, str, str, list[Gate]], ms: int, call: Call | None = None, consumer: str = "worker"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings as how, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from benchmarks.room_transport import Transport
+from benchmarks.room_transport import RETURNED_RESULT, Transport
 from tests.streams.harness import Server, temporary_server
 from toolfleet.limits import Gate
 from toolfleet.streams import RETURNED
@@ -209,12 +209,12 @@ class Fleet(RuleBasedStateMachine):
             del self.unread[stream][:wanted]
         return taken
 
-    @rule(which=st.integers(0, 10))
-    def settle(self, which: int) -> None:
+    @rule(which=st.integers(0, 10), sealed=st.sampled_from([RETURNED_RESULT, RETURNED_RESULT, "a failure"]))
+    def settle(self, which: int, sealed: str = RETURNED_RESULT) -> None:
         if not self.running:
             return
         call, delivery = self.running.pop(sorted(self.running)[which % len(self.running)])
-        self.transport.settle(delivery)
+        self.transport.settle(delivery, sealed=sealed)
         if call.call_id in self.passed and self.room.gates_of(call):
             lets_in = self.room.is_waited_for(call)
             self.room.free(call, self.transport.now)
@@ -395,6 +395,69 @@ def test_rounds_of_many_tenants_and_runs_go_in_the_order_of_one_by_one(
         assert [call_id for _, _, call_id, _ in transport.fetch(budget, SLOTS)] == expected
     assert transport.waiting == set(room.calls)
     assert all(call.tenant in limited for call in room.calls.values())  # whose places nobody gives up here
+
+
+WIDE = [
+    (),
+    (Gate("concurrency", "t", "", 60.0, 0),),
+    (Gate("concurrency", "t", "", 60.0, 0), Gate("rate", "t", "x", 1000.0, 90)),
+    (Gate("rate", "u", "", 50.0, 7),),
+]
+"""Gates that let many pass at once, two of which share one."""
+
+
+@given(
+    groups=st.lists(
+        st.tuples(
+            st.sampled_from("abc"),
+            st.sampled_from("xyz"),
+            st.sampled_from(WIDE),
+            st.integers(1, 60),
+            st.sampled_from([0, 10_000, 500]),
+        ),
+        min_size=1,
+        max_size=10,
+    ),
+    terms=st.dictionaries(st.sampled_from("abc"), st.sampled_from([0.5, 1.0, 3.0]).map(TenantTerms), max_size=2),
+    cancelled=st.sets(st.integers(0, 300), max_size=4),
+    budgets=st.lists(st.tuples(st.integers(1, 120), st.sampled_from([0, 5, 100, 700])), min_size=1, max_size=8),
+)
+@how(max_examples=60, deadline=None)
+def test_rounds_of_calls_with_limits_go_in_the_order_of_one_by_one(
+    transport_of_a_module: Transport,
+    groups: list[tuple[str, str, tuple[Gate, ...], int, int]],
+    terms: dict[str, TenantTerms],
+    cancelled: set[int],
+    budgets: list[tuple[int, int]],
+) -> None:
+    transport = Transport(transport_of_a_module.client)
+    room = Room(Gates(), terms=terms)
+    for tenant, said in terms.items():
+        transport.client.hset(transport.keys.tenants(), tenant, json.dumps({"weight": said.weight}))
+    transport.fetch(1, SLOTS)
+    transport.publish([Call(f"first.1.{n}", run_id="first") for n in range(UNKNOWN_SLOTS)])
+    waiting = []
+    for at, (tenant, run, gates, count, lasts_ms) in enumerate(groups):
+        ends_ms = transport.now + lasts_ms if lasts_ms else 0
+        calls = [Call(f"{tenant}{run}.{at}.{n}", 3, tenant, f"{tenant}{run}", gates, ends_ms) for n in range(count)]
+        transport.publish(calls)
+        waiting += calls
+    for call in waiting:
+        room.let_wait(call, transport.now)
+    for number in cancelled:
+        call_id = waiting[number % len(waiting)].call_id
+        room.cancelled.add(call_id)
+        transport.client.set(transport.keys.cancelled(call_id), "1")
+    assert len(transport.fetch(UNKNOWN_SLOTS, 0)) == UNKNOWN_SLOTS
+    room_gates = {call.call_id: call.gates for call in waiting}
+    for budget, ms in [*budgets, *[(120, 1000)] * len(groups)]:
+        expected = [(call.call_id, passed) for call, passed in room.look_and_admit(budget, transport.now)]
+        found = transport.fetch(budget, SLOTS)
+        assert [(call_id, not gates) for _, _, call_id, gates in found] == [
+            (call_id, not (passed and room_gates[call_id])) for call_id, passed in expected
+        ]
+        transport.advance(ms)
+    assert transport.waiting == set(room.calls)
 
 
 @pytest.mark.timeout(600)

@@ -522,7 +522,7 @@ class Keys:
         return f"{self.namespace}:room-openings:{queue}"
 
     def room_ends(self, queue: str) -> str:
-        """Sorted set: what waits in a room, scored by its deadline (ms): calls, or the first one's of a run's plain ones."""
+        """Sorted set: calls in a waiting room by their deadlines (ms), and lines of plain ones by that of their first."""
         return f"{self.namespace}:room-ends:{queue}"
 
     def room_told(self, queue: str) -> str:

@@ -141,6 +141,23 @@ def all_others_go_on(transport, spoil, calls, lane, *, is_line_lost):
     assert transport.waiting == set()
 
 
+@pytest.mark.parametrize("are_for_lane", [False, True], ids=["plain", "for a lane"])
+def test_deadlines_hold_at_a_shut_gate_where_they_were_written_over(transport, are_for_lane):
+    transport.fetch(9, 9)
+    calls = [Call(f"a.1.{number}", gates=(ONE_AT_ONCE,), ends_ms=transport.now + 1000) for number in range(6)]
+    transport.publish(calls, lanes={call.call_id for call in calls} if are_for_lane else set())
+    assert len(transport.fetch(9, 9)) == 1
+    transport.client.delete(transport.keys.room_ends("io"))
+    transport.client.set(transport.keys.room_ends("io"), "not ours")
+    transport.publish([Call("b.1.1", tenant="b", gates=(ONE_AT_ONCE,), ends_ms=transport.now + 5000)])
+    assert transport.fetch(9, 9) == []
+    transport.advance(1000)
+    late = transport.fetch(9, 9)
+    assert len(late) == 5
+    assert {transport.fields(delivery)[b"over"] for delivery in late} == {b"expired"}
+    assert transport.waiting == {"b.1.1"}
+
+
 @pytest.mark.parametrize("name", ["gate", "holders", "aside"])
 def test_a_gate_of_another_type_is_made_anew(transport, name):
     keys = transport.keys

@@ -270,10 +270,7 @@ class Room:
             return []
         if self._is_said or self._has_lost_time(now):
             self._openings, self._is_said = dict.fromkeys(self._openings, 0.0), False
-        gone: list[tuple[Call, bool]] = []
-        for _, _, of in sorted((at, of if isinstance(of, str) else _index(of), of) for of, at in self._ends.items())[:most]:
-            if len(gone) < most and self._ends[of] <= now:
-                gone += [self._send_off(of)] if isinstance(of, str) else self._send_off_line(of, most - len(gone), now)
+        gone = self._send_off_late(most, now)
         for _, name in sorted((due, name) for name, due in self._openings.items() if due <= now):
             self._reopen(name, now)
         gone += self.admit(most - len(gone), now)
@@ -298,6 +295,14 @@ class Room:
             self._shares[level] = {t: f for t, f in self._shares[level].items() if f > self._v[level] and self.calls}
         if not self.calls:
             self._v = dict.fromkeys(LEVELS, 0.0)
+
+    def _send_off_late(self, most: int, now: float) -> list[tuple[Call, bool]]:
+        gone: list[tuple[Call, bool]] = []
+        late = [(at, of if isinstance(of, str) else _index(of), of) for of, at in self._ends.items() if at <= now]
+        for _, _, of in sorted(late)[:most]:
+            if len(gone) < most:
+                gone += [self._send_off(of)] if isinstance(of, str) else self._send_off_line(of, most - len(gone), now)
+        return gone
 
     def _send_off(self, call_id: str) -> tuple[Call, bool]:
         call = self.calls[call_id]

@@ -60,6 +60,11 @@ do  -- a script has no more than 200 local names at once
             return mended
         end
 
+        local function has_limits(flow)
+            local _, _, text = flow_parts(flow)
+            return text ~= ''
+        end
+
         local function is_aside(flow)
             local _, tenant, text = flow_parts(flow)
             for _, gate in ipairs((gates_of(room, tenant, text))) do
@@ -73,11 +78,12 @@ do  -- a script has no more than 200 local names at once
         local function put_in_order(drops)
             local page = redis.call('HSCAN', room.calls, 0, 'COUNT', CALLS_MENDED)[2]
             for i = 1, #page, 2 do
-                local flow = unpacked(page[i + 1])
+                local flow, _, ends_ms = unpacked(page[i + 1])
                 if drops and not flow then
                     redis.call('HDEL', room.calls, page[i])
                 elseif flow then
                     redis.call('ZADD', line_of(room, flow), 'NX', 0, page[i])
+                    if ends_ms > 0 then redis.call('ZADD', room.ends, string.format('%.0f', ends_ms), page[i]) end
                     if not is_aside(flow) then activate(room, flow, times_of(room).moves) end
                 end
             end
@@ -91,7 +97,10 @@ do  -- a script has no more than 200 local names at once
                 local length = flow and redis.pcall('LLEN', list)
                 if type(length) == 'number' then
                     calls = calls + length / PARTS
+                    mended_line(flow)
                     redis.call('ZADD', line_of(room, flow), 'NX', times_of(room).moves, run)
+                    -- Whoever finds it due looks when it is.
+                    if has_limits(flow) then redis.call('ZADD', room.ends, 'NX', 0, index) end
                     if not is_aside(flow) then activate(room, flow, times_of(room).moves) end
                 else
                     redis.call('ZREM', room.plain, index)

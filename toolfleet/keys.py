@@ -522,7 +522,7 @@ class Keys:
         return f"{self.namespace}:room-openings:{queue}"
 
     def room_ends(self, queue: str) -> str:
-        """Sorted set: calls in a waiting room by their deadlines (ms), and lines of plain ones by that of their first."""
+        """Sorted set: the calls in a waiting room, and each line of plain ones, scored by their deadlines (ms)."""
         return f"{self.namespace}:room-ends:{queue}"
 
     def room_told(self, queue: str) -> str:

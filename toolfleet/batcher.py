@@ -9,6 +9,7 @@ So what is sent must do no harm the second time.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -32,7 +33,7 @@ class Batcher(Generic[Item, Outcome]):
         """`send` gives an outcome for each item, in their order. The same items may be sent twice."""
         self._send = send
         self._max_batch = max_batch
-        self._waiting: list[_Waiting[Item, Outcome]] = []
+        self._waiting: deque[_Waiting[Item, Outcome]] = deque()
         self._sending: asyncio.Task[None] | None = None
 
     def add(self, item: Item) -> asyncio.Future[Outcome]:
@@ -52,7 +53,7 @@ class Batcher(Generic[Item, Outcome]):
         They may go in several batches, of which any may fail.
         """
         outcome = self._promise()
-        self._waiting += [(item, outcome, False) for item in items[:-1]]
+        self._waiting.extend([(item, outcome, False) for item in items[:-1]])
         self._waiting.append((items[-1], outcome, True))
         return outcome
 
@@ -83,14 +84,15 @@ class Batcher(Generic[Item, Outcome]):
 
     async def _send_all(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
-            await self._send_batch(batch)
+            # Not as a slice: what stays behind would be copied for each batch, and hundreds of thousands may wait.
+            at_once = min(len(self._waiting), self._max_batch)
+            await self._send_batch([self._waiting.popleft() for _ in range(at_once)])
 
     async def _send_batch(self, batch: Sequence[_Waiting[Item, Outcome]]) -> None:
         try:
             outcomes = await self._send([item for item, _, _ in batch])
         except asyncio.CancelledError:
-            self._waiting[:0] = batch
+            self._waiting.extendleft(reversed(batch))
             raise
         except Exception as error:  # noqa: BLE001  # told to whoever waits
             # A bug, as `send` waits out what may pass. Whoever waits must not do so for ever, nor what comes next.

@@ -1,6 +1,7 @@
 """What is queued to be sent together is sent, whoever cancels tasks that are not their own."""
 
 import asyncio
+import tracemalloc
 
 import pytest
 
@@ -72,3 +73,21 @@ async def test_the_end_is_waited_for_though_the_sending_is_cancelled_meanwhile(p
     place.is_open.set()
     await draining
     assert place.taken == ["a"]
+
+
+async def test_what_stays_behind_is_not_copied_for_each_batch():
+    count, peaks = 200_000, []
+
+    async def send(items):
+        peaks.append(tracemalloc.get_traced_memory()[1] - tracemalloc.get_traced_memory()[0])
+        tracemalloc.reset_peak()
+        return [True] * len(items)
+
+    batcher: Batcher[int, bool] = Batcher(send, max_batch=1000)
+    tracemalloc.start()
+    try:
+        assert await batcher.add_all(range(count))
+    finally:
+        tracemalloc.stop()
+    assert len(peaks) == count / 1000
+    assert max(peaks[2:]) < count  # bytes; the places of as many items take eight times that

@@ -20,6 +20,7 @@ from pydantic_core import PydanticSerializationError, from_json
 
 from toolfleet.calls import (
     TOOL_RESULT,
+    Attempt,
     CallFrame,
     Failed,
     FailureKind,
@@ -31,6 +32,7 @@ from toolfleet.calls import (
 )
 from toolfleet.errors import Refused
 from toolfleet.settings import Settings
+from toolfleet.trusted import counting_all_as_given
 from toolfleet.wire_text import text_of_call, text_of_result
 
 MAC_HEX_CHARS: Final = 64
@@ -52,6 +54,8 @@ _READ_PROGRESS = partial(Progress.model_validate_json, extra="ignore")
 _READ_JOB = partial(JobRecord.model_validate_json, extra="ignore")
 _READ_FRAME = partial(CallFrame.model_validate_json, extra="ignore")
 _RUN_ENTRY, _KEPT = b"toolfleet.run-entry\0", b"toolfleet.kept\0"
+_count_returned, _count_attempt = counting_all_as_given(Returned), counting_all_as_given(Attempt)
+
 _HIDDEN: Final = b"toolfleet.hidden\0"
 _NONCE_BYTES: Final = 16
 HIDDEN_BYTES: Final = 32
@@ -328,11 +332,16 @@ def _unread(text: str) -> Refused:
 def _read_result(text: bytes) -> Returned | Failed | Submitted:
     try:
         # Without the way through Python that pydantic's adapter takes.
-        return TOOL_RESULT.validator.validate_json(text, extra="ignore")  # type: ignore[no-any-return]  # it says Any
+        result: Returned | Failed | Submitted = TOOL_RESULT.validator.validate_json(text, extra="ignore")
     except ValidationError:
         if (failed := _of_newer_kind(text)) is None:
             raise
         return failed
+    if type(result) is Returned:  # the results of a group are kept until its last one is here
+        _count_returned(result)
+        if result.attempt is not None:
+            _count_attempt(result.attempt)
+    return result
 
 
 def _of_newer_kind(text: bytes) -> Failed | None:

@@ -16,6 +16,7 @@ from toolfleet.orchestrator.run.updates import CallEnded, CallStarted
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.tool import ToolSpec
 from toolfleet.trusted import changed, trusted
+from toolfleet.wire import Seal
 
 TEXTS = st.text()  # without lone surrogates, which no JSON has either
 JSON = st.recursive(
@@ -90,6 +91,18 @@ def test_records_share_none_of_the_values_that_they_were_not_given():
     one.context["x"] = 1
     assert other.context == {}
     assert ToolCall(**fields, reply_to="o").context == {}
+
+
+def test_results_that_are_read_share_the_set_of_their_fields(settings):
+    seal, attempt = Seal(settings), b'{"worker":"w","number":1,"began_unix_s":1.5,"ended_unix_s":2.5}'
+    sealed = {name: seal.close_result(Returned(content=name), name, attempt) for name in ("one", "other")}
+    one, other = (seal.open_result(text, name) for name, text in sealed.items())
+    assert one.model_fields_set is other.model_fields_set
+    assert one.attempt.model_fields_set is other.attempt.model_fields_set
+    assert one.model_fields_set == set(Returned.model_fields)
+    changed_one = one.model_copy(update={"content": "more"})
+    assert changed_one.content == "more"
+    assert (one.content, other.content) == ("one", "other")
 
 
 @pytest.fixture

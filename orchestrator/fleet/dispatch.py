@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolfleet.batcher import Batcher
@@ -54,8 +53,7 @@ RETRY_FOR_S: Final = 30.0
 """How long a broker may be away before the caller hears of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A call on its way out: its tool's spec and its priority say where it goes."""
 
     call: ToolCall

@@ -4,7 +4,6 @@ import asyncio
 import math
 import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import psutil
 import pytest
@@ -110,7 +109,7 @@ async def test_a_call_that_is_queued_again_is_not_queued_once_more(fleet):
 async def test_of_the_newest_calls_only_those_without_a_result_are_sent_again(fleet):
     async with dispatching(fleet) as (dispatcher, _, call):
         calls = [
-            replace(call, call=call.call.model_copy(update={"call_id": f"r.1.{n}"})) for n in range(REMEMBERED + 1)
+            call._replace(call=call.call.model_copy(update={"call_id": f"r.1.{n}"})) for n in range(REMEMBERED + 1)
         ]
         for some in batched(calls, 200):
             assert await dispatcher.send(some)
@@ -120,7 +119,7 @@ async def test_of_the_newest_calls_only_those_without_a_result_are_sent_again(fl
 
 async def test_a_call_past_its_deadline_is_not_sent_again(fleet):
     async with dispatching(fleet) as (dispatcher, _, call):
-        past = replace(call, call=call.call.model_copy(update={"deadline_unix_s": time.time() + 0.2}))
+        past = call._replace(call=call.call.model_copy(update={"deadline_unix_s": time.time() + 0.2}))
         assert await dispatcher.send([past])
         await asyncio.sleep(0.3)
         assert dispatcher.send_again(-math.inf) == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, cast
@@ -21,7 +21,7 @@ from toolfleet.calls import Failed, FailureKind, ToolCall, ToolResult
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.orchestrator.fleet.barrier import Barrier
-from toolfleet.orchestrator.fleet.expected import ExpectedCall, ExpectedCalls
+from toolfleet.orchestrator.fleet.expected import Expectation, ExpectedCalls
 from toolfleet.orchestrator.fleet.look_ups import FIRST_S, LookUps, first_wait_s, wait_s
 from toolfleet.orchestrator.fleet.trials import Trials
 from toolfleet.redis_clients import COMMAND_FAILED
@@ -70,13 +70,13 @@ class Gatherer:
         self._watched: dict[str, str] = {}
         self._waiters: dict[str, list[asyncio.Future[ToolResult]]] = {}
         self._alarms = Alarms()
-        self._forgotten: list[str] = []
+        self._forgotten: deque[str] = deque()
         self._found: OrderedDict[str, None] = OrderedDict()
 
     async def aclose(self) -> None:
         """Stop waiting. Calls that are still open go on at their workers, and their results are kept in the store."""
-        for expected in self._expected:
-            expected.barrier.cancel()
+        for barrier in self._expected.barriers:
+            barrier.cancel()
         with suppress(*COMMAND_FAILED, TimeoutError):  # all of it has a TTL
             async with asyncio.timeout(TIDY_WITHIN_S):
                 await self.drop_forgotten()
@@ -99,8 +99,8 @@ class Gatherer:
         if self._trials is not None:
             self._trials.begin(call)
         now_s = time.monotonic()
-        expected = self._expected.add(call, barrier, now_s)
-        expected.look_tick = self._look_ups.put(call.call_id, now_s + self._first_look_s(call))
+        look_tick = self._look_ups.put(call.call_id, now_s + self._first_look_s(call))
+        self._expected.add(call, barrier, since_s=now_s, look_tick=look_tick)
 
     def give_up(self, call_ids: Iterable[str]) -> None:
         """Expect these calls no longer; their results stay in the store."""
@@ -206,9 +206,13 @@ class Gatherer:
 
     async def drop_forgotten(self) -> None:
         """Remove the results that `forget` was told of."""
-        while some := self._forgotten[:READ_COUNT]:
-            await self._client.unlink(*(self._settings.keys.result(call_id) for call_id in some))
-            del self._forgotten[: len(some)]
+        forgotten = self._forgotten
+        while some := [forgotten.popleft() for _ in range(min(len(forgotten), READ_COUNT))]:
+            try:
+                await self._client.unlink(*map(self._settings.keys.result, some))
+            except BaseException:
+                forgotten.extend(some)
+                raise
 
     async def look_up(self, call_ids: Iterable[str]) -> None:
         """Give expected calls the results that are stored, and end those past their deadline.
@@ -222,7 +226,7 @@ class Gatherer:
             for call_id, sealed in zip(some, stored, strict=True):
                 # Many were pushed while the store was asked.
                 if expected := self._expected.get(call_id):
-                    self._find(expected, sealed)
+                    self._find(call_id, expected, sealed)
 
     async def look_up_due(self) -> None:
         """Look up the calls whose time has come: a push may have been lost. Raises StoreUnreachable."""
@@ -237,7 +241,7 @@ class Gatherer:
     def look_up_all_soon(self) -> None:
         """Let the next look be at all calls: pushes may have been lost."""
         self._look_ups.clear()
-        self._look_again([expected.call_id for expected in self._expected], soon=True)
+        self._look_again(list(self._expected), soon=True)
 
     def _is_due(self, call_id: str, tick: int) -> bool:
         expected = self._expected.get(call_id)
@@ -252,14 +256,18 @@ class Gatherer:
 
     def _look_again(self, call_ids: Iterable[str], *, soon: bool = False) -> None:
         now_s, now_unix_s, waiting = time.monotonic(), time.time(), len(self._expected)
+        # What calls have shared they share again, or a look at a hundred thousand would make as many of their own.
+        later: dict[tuple[Expectation, int], Expectation] = {}
         for call_id in call_ids:
             if expected := self._expected.get(call_id):
                 left_s = max(expected.deadline_unix_s + DEADLINE_GRACE_S - now_unix_s, 0.0)
                 again_s = 0.0 if soon else min(wait_s(now_s - expected.since_s, waiting), left_s)
-                expected.look_tick = self._look_ups.put(call_id, now_s + again_s)
+                changed = expected, self._look_ups.put(call_id, now_s + again_s)
+                if changed not in later:
+                    later[changed] = expected._replace(look_tick=changed[1])
+                self._expected.change(call_id, later[changed])
 
-    def _find(self, expected: ExpectedCall, sealed: bytes | None) -> None:
-        call_id = expected.call_id
+    def _find(self, call_id: str, expected: Expectation, sealed: bytes | None) -> None:
         if result := self._believed(sealed, call_id):
             self._remember_found(call_id)
             self.end(call_id, result)

@@ -93,6 +93,25 @@ async def until(condition):
             await asyncio.sleep(0.02)
 
 
+async def test_the_garbage_collector_has_one_object_to_look_at_for_each_call_that_waits(fleet, tmp_path):
+    count = 300
+    line = {"path": str(tmp_path / "lines"), "seconds": 1}
+    asked = asking(*[("write_line", line)] * count)  # one that is not kept to be sent again
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        await orchestrator.execute(asking(("add", {"a": 1, "b": 1})))
+        before = objects_held()
+        waiting = asyncio.create_task(orchestrator.execute(asked))
+
+        async def are_sent():
+            return orchestrator.dispatched == 1 + count
+
+        await until(are_sent)
+        more = objects_held() - before
+        await waiting
+    assert more.pop("CallRecord") == count
+    assert more.total() < count / 2, more
+
+
 def held(run_id):
     """The values of a run that this process holds."""
     gc.collect()

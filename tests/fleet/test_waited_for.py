@@ -1,7 +1,9 @@
 """How calls are waited for: pushed results, stored ones whose push was lost, and what waiting costs."""
 
 import asyncio
+import gc
 import time
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, strategies as st
 from toolfleet.calls import Returned, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.orchestrator.fleet.barrier import Barrier
-from toolfleet.orchestrator.fleet.expected import ExpectedCalls
+from toolfleet.orchestrator.fleet.expected import Expectation, ExpectedCalls
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.fleet.look_ups import FIRST_S, LONGEST_S, LOOKS_PER_S, TICK_S, LookUps, first_wait_s, wait_s
 from toolfleet.orchestrator.fleet.replies import ReplyReader
@@ -147,6 +149,55 @@ async def test_when_pushes_may_be_lost_every_call_is_looked_up_at_once(gatherer,
     assert sorted(barrier.results) == ["r.1.0", "r.1.1", "r.1.2"]
 
 
+def expectations() -> set[int]:
+    """What is kept of calls that wait, each once however many share it."""
+    gc.collect()
+    return {id(each) for each in gc.get_objects() if isinstance(each, Expectation)}
+
+
+async def test_calls_that_begin_to_wait_together_share_what_is_kept_of_them(gatherer):
+    barrier, other = Barrier(), Barrier()
+    for position in range(1000):
+        gatherer.expect(call(f"r.1.{position}"), barrier)
+        if position % 100 == 0:
+            gatherer.expect(call(f"s.1.{position}"), other)
+    kept = expectations()
+    assert len(kept) < 100
+    gatherer.look_up_all_soon()
+    assert len(expectations()) <= len(kept)
+    gatherer.end("r.1.7", Returned(content="7"))
+    assert barrier.results == {"r.1.7": Returned(content="7")}
+    assert other.results == {}
+
+
+@pytest.mark.parametrize("are_looked_up", [False, True])
+async def test_nothing_is_kept_of_a_group_whose_calls_are_settled(gatherer, are_looked_up):
+    barrier = Barrier()
+    for position in range(3):
+        gatherer.expect(call(f"r.1.{position}"), barrier)
+    if are_looked_up:
+        gatherer.look_up_all_soon()
+    for position in range(3):
+        gatherer.end(f"r.1.{position}", Returned(content="back"))
+    gone = weakref.ref(barrier)
+    del barrier
+    gc.collect()
+    assert gone() is None
+
+
+async def test_results_that_could_not_be_dropped_are_dropped_later(gatherer, client, settings, store_result):
+    await store_result("r.1.0", "recorded elsewhere")
+    gatherer.forget(["r.1.0"])
+    dropping = asyncio.create_task(gatherer.drop_forgotten())
+    await asyncio.sleep(0)  # it has taken them, and no more
+    dropping.cancel()
+    await asyncio.wait([dropping])
+    assert dropping.cancelled()
+    await store_result("r.1.0", "recorded elsewhere")  # whether or not the command has left
+    await gatherer.drop_forgotten()
+    assert not await client.exists(settings.keys.result("r.1.0"))
+
+
 @given(
     waits=st.lists(st.floats(0, 2 * LONGEST_S), max_size=50),
     looks=st.lists(st.floats(0, 3 * LONGEST_S), max_size=20),
@@ -183,12 +234,12 @@ def test_three_hundred_thousand_waiting_calls_are_looked_up_no_oftener_than_a_th
 
 async def test_who_waits_for_room_gets_it_in_turn_and_a_cancelled_one_leaves_it_to_the_next():
     expected, barrier = ExpectedCalls(at_most=1), Barrier()
-    expected.add(call("r.1.0"), barrier, 0.0)
+    expected.add(call("r.1.0"), barrier, since_s=0.0, look_tick=2)
     order = []
 
     async def enter(name: str) -> None:
         await expected.room()
-        expected.add(call(name), barrier, 0.0)
+        expected.add(call(name), barrier, since_s=0.0, look_tick=2)
         order.append(name)
 
     first, gone, second = (asyncio.create_task(enter(name)) for name in ("first", "gone", "second"))
@@ -206,7 +257,7 @@ async def test_who_waits_for_room_gets_it_in_turn_and_a_cancelled_one_leaves_it_
 async def test_what_is_expected_twice_takes_one_place():
     expected, barrier = ExpectedCalls(at_most=2), Barrier()
     for _ in range(2):
-        expected.add(call("r.1.0"), barrier, 0.0)
+        expected.add(call("r.1.0"), barrier, since_s=0.0, look_tick=2)
     assert len(expected) == 1
     assert not expected.is_full
     assert expected.pop("r.1.0") is not None

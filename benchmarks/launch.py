@@ -23,7 +23,12 @@ from benchmarks.trial import REDIS_URL, Finding, TrialOrder
 from toolfleet.local.allocator import environment_with_allocator
 
 PROJECT = Path(__file__).parents[1]
-SERVER_SETTINGS = {"appendonly": "yes", "appendfsync": "everysec", "auto-aof-rewrite-min-size": "512mb", "auto-aof-rewrite-percentage": "300"}
+SERVER_SETTINGS = {
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "auto-aof-rewrite-min-size": "512mb",
+    "auto-aof-rewrite-percentage": "300",
+}
 """The same for all, as deploy/ has it: what survives a crash costs something, and everybody pays it."""
 
 

@@ -94,6 +94,8 @@ RUN_OF_ONE_TURN = Counted(
         "del": 1,
     },
 )
+LIMITS_IN_A_BURST = 1.15
+"""What limits may add to a burst's commands, for each of which the server needs its time: seen is 1.04."""
 COUNTED_AT_MOST = 3
 ROUND_TRIPS_OF_A_BURST = 200
 """Of a thousand calls. Batches are as large as the moment makes them, so this is three times what is seen."""
@@ -112,6 +114,11 @@ class Counter:
                 await work()
 
         return await counted(self.client, one_after_another)
+
+    async def commands_of(self, n: int, work: Callable[[], Awaitable[Any]]) -> int:
+        """How many commands `n` times the work take, with what the fleet does beside it."""
+        busy, _ = await self.times(n, work)
+        return sum(busy.commands.values())
 
     async def more(self, most: Counted, n: int, work: Callable[[], Awaitable[Any]], *, pieces: int = 1) -> list[str]:
         """What `n` times the work need more of than they may, for each piece of it.
@@ -136,6 +143,9 @@ class Counter:
         (answer,) = await self.orchestrator.execute(one_call(1, LIMITED))
         assert answer.content == '{"x":1}'
 
+    async def limited_burst(self) -> None:
+        assert len(await self.orchestrator.execute(one_call(1000, LIMITED))) == 1000
+
     async def run(self) -> None:
         await run_to_its_end(self.orchestrator, 1)
 
@@ -153,7 +163,7 @@ async def counter(fleet: LocalFleet) -> AsyncIterator[Counter]:
         Orchestrator(AskingModel("noop"), settings=fleet.settings) as orchestrator,
     ):
         counter = Counter(orchestrator, client)
-        calls = (counter.lone_call, counter.limited_call, counter.burst)
+        calls = (counter.lone_call, counter.limited_call, counter.burst, counter.limited_burst)
         for once in (*calls, counter.run):  # scripts are loaded, connections made
             await once()
         yield counter
@@ -184,8 +194,16 @@ async def test_a_run_of_one_turn_sends_redis_no_more_commands_than_it_needs(coun
     assert await counter.more(RUN_OF_ONE_TURN, 100, counter.run) == []
 
 
-async def test_a_lone_call_below_its_limits_makes_no_round_trip_more(counter: Counter):
+async def test_F12_a_lone_call_below_its_limits_makes_no_round_trip_more(counter: Counter):
     assert await counter.more(BELOW_ITS_LIMITS, 200, counter.limited_call) == []
+
+
+async def test_F12_a_burst_below_its_limits_asks_them_once_for_many_calls(counter: Counter):
+    for _ in range(COUNTED_AT_MOST):
+        bare, limited = [await counter.commands_of(5, burst) for burst in (counter.burst, counter.limited_burst)]
+        if limited <= LIMITS_IN_A_BURST * bare:
+            break
+    assert limited <= LIMITS_IN_A_BURST * bare
 
 
 def test_what_is_counted_is_told_by_the_command_that_grew():

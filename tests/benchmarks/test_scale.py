@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 COSTS = Costs(orchestrator_us=50, worker_us=100, redis_us=50)
 
 
-def test_a_waiting_call_takes_at_most_one_and_a_half_kibibytes_of_redis(tmp_path):
+def test_D11_a_call_costs_no_more_the_more_wait_and_takes_at_most_one_and_a_half_kibibytes_of_redis(tmp_path):
     points = points_of(tmp_path, "--only", "waiting", "--quick")
 
     assert [(point["at"], point["calls"]) for point in points] == [(1_000, 11_000), (10_000, 10_100)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from toolfleet.limits import Gate
 from toolfleet.waiting.model import Call
 
@@ -124,3 +126,38 @@ def test_a_call_whose_message_is_lost_may_be_sent_again(transport):
     transport.client.xdel(first[0], first[1])
     transport.publish([call])
     assert names(transport.fetch(4, 4)) == [call.call_id]
+
+
+def delivered_one_by_one(transport, rounds=40):
+    came = []
+    for _ in range(rounds):
+        for delivery in transport.fetch(1, 4):
+            came.append(delivery[2])
+            transport.settle(delivery)
+        transport.advance(20)
+    return came
+
+
+@pytest.mark.parametrize("gates", [(), (HUNDRED_A_SECOND,), (ONE_AT_ONCE,)])
+def test_a_batch_that_is_sent_again_waits_once_where_each_call_ends_later_than_the_one_before(transport, gates):
+    transport.fetch(4, 4)
+    transport.publish([Call(f"before.1.{n}", run_id="before") for n in range(8)])
+    batch = [Call(f"a.1.{n}", run_id="a", gates=gates, ends_ms=transport.now + 60_000 + n) for n in range(4)]
+    transport.publish(batch)
+    transport.publish(batch)
+    assert duplicates(transport) == 4
+    came = [call_id for call_id in delivered_one_by_one(transport) if call_id.startswith("a")]
+    assert came == [call.call_id for call in batch]
+    assert transport.waiting == set()
+
+
+def test_a_second_message_far_behind_the_first_one_takes_no_place_of_its_own(transport):
+    transport.fetch(4, 4)
+    transport.publish([Call(f"before.1.{n}", run_id="before") for n in range(8)])
+    many = Gate("concurrency", "t", "", 1000.0, 0)
+    calls = [Call(f"a.1.{n:02}", run_id="a", gates=(many,), ends_ms=transport.now + 60_000) for n in range(70)]
+    transport.publish(calls)
+    transport.publish(calls[:2])
+    came = [delivery[2] for _ in range(3) for delivery in transport.fetch(200, 200)]
+    assert sorted(call_id for call_id in came if call_id.startswith("a")) == [call.call_id for call in calls]
+    assert duplicates(transport) == 2

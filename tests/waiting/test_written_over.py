@@ -193,3 +193,94 @@ def test_what_waits_goes_to_a_stream_of_its_own_queue_wherever_it_says(transport
     came = [delivery[2] for _ in range(3) for delivery in transport.fetch(2, 2)]
     assert sorted(came) == [f"a.1.{number}" for number in range(6)]
     assert not transport.client.exists(audit, transport.keys.queue("cpu", 3))
+
+
+def all_that_comes(transport, rounds=12, advance_ms=0):
+    """Calls as they are delivered, two at once, each settled before the next ones are read."""
+    came = []
+    for _ in range(rounds):
+        deliveries = transport.fetch(2, 2)
+        came += [delivery[2] for delivery in deliveries]
+        for delivery in deliveries:
+            transport.settle(delivery)
+        transport.advance(advance_ms)
+    return came
+
+
+@pytest.mark.parametrize("gates", [(), (HUNDRED_AT_ONCE,)], ids=["without limits", "with limits"])
+def test_a_count_that_is_none_loses_no_call_and_fails_no_publish(transport, gates):
+    transport.fetch(2, 2)
+    transport.publish([Call(f"a.1.{number}", gates=gates) for number in range(6)])
+    transport.client.hset(transport.keys.room("io"), "plain", "x")
+    transport.publish([Call(f"a.2.{number}", gates=gates) for number in range(3)])
+    came = all_that_comes(transport)
+    assert sorted(came) == [*(f"a.1.{number}" for number in range(6)), *(f"a.2.{number}" for number in range(3))]
+    assert transport.waiting == set()
+
+
+@pytest.mark.parametrize("key", ["room_shares", "room_flows"])
+@pytest.mark.parametrize("gates", [(), (HUNDRED_AT_ONCE,)], ids=["without limits", "with limits"])
+def test_whoever_begins_to_wait_beside_others_has_a_turn_where_half_a_try_has_failed(transport, key, gates):
+    transport.fetch(2, 2)
+    transport.publish([Call(f"b.1.{number}", 3, "b", gates=gates) for number in range(6)])
+    of_tenant = ("a",) if key == "room_flows" else ()
+    transport.client.set(getattr(transport.keys, key)("io", 3, *of_tenant), "not ours")
+    transport.publish([Call(f"a.1.{number}", 3, "a", gates=gates) for number in range(2)])
+    came = []
+    for again in range(12):
+        # Somebody else always has a turn.
+        transport.publish([Call(f"b.{again}.{number}", 3, "b", run_id="2", gates=gates) for number in range(3)])
+        came += all_that_comes(transport, rounds=1)
+    assert {"a.1.0", "a.1.1"} <= set(came)
+
+
+@pytest.mark.parametrize("spoiled", ["holders", "gate", "line", "runs", "shares"])
+def test_what_has_been_sent_does_not_go_again_where_the_next_flow_cannot_be_read(transport, spoiled):
+    one, other = Gate("concurrency", "c", "1", 1.0, 0), Gate("concurrency", "c", "2", 1.0, 0)
+    transport.fetch(8, 8)
+    transport.publish([Call(f"before.1.{number}", 3, "b") for number in range(9)])
+    first = [Call(f"a.1.{number}", 3, "a", "r", (one,)) for number in range(2)]
+    second = [Call(f"a.2.{number}", 3, "a", "s", (other,)) for number in range(2)]
+    transport.publish([*first, *second])
+    keys = transport.keys
+    [line] = transport.client.scan_iter(keys.room_plain_line("io", "*~s"))
+    [runs] = [key for key in transport.client.scan_iter(keys.room_plain_runs("io", "*")) if b'"2"' in key]
+    key = {
+        "holders": keys.holders("concurrency|c|2"),
+        "gate": keys.gate("concurrency|c|2"),
+        "line": line,
+        "runs": runs,
+        "shares": keys.room_shares("io", 3),
+    }[spoiled]
+    transport.client.delete(key)
+    transport.client.set(key, "not ours")
+    came = []
+    for _ in range(10):
+        deliveries = transport.fetch(8, 8)
+        came += [delivery[2] for delivery in deliveries]
+        assert sum(delivery[2].startswith("a.1") for delivery in deliveries) <= 1  # no two at once
+        for delivery in deliveries:
+            transport.settle(delivery)
+    assert [call_id for call_id in came if call_id.startswith("a.1")] == ["a.1.0", "a.1.1"]
+    assert len(set(came)) == len(came)
+
+
+def test_names_that_look_like_others_of_another_flow_keep_nobody_from_going(transport):
+    transport.fetch(1, 1)
+    transport.publish([Call(f"before.1.{number}") for number in range(6)])
+    transport.publish([Call("p.1.1", 3, "x~3:2:t~", "")])
+    transport.publish([Call(f"q.1.{number}", 3, "t~", "~3:8:x") for number in range(2)])
+    came = all_that_comes(transport, rounds=20)
+    assert {"p.1.1", "q.1.0", "q.1.1"} <= set(came)
+    assert transport.waiting == set()
+
+
+def test_who_waits_for_a_rate_goes_on_where_somebody_has_deleted_when_it_opens(transport):
+    rate = Gate("rate", "t", "", 10.0, 1)
+    transport.fetch(4, 4)
+    transport.publish([Call(f"a.1.{number}", gates=(rate,)) for number in range(4)])
+    transport.fetch(4, 4)
+    transport.client.delete(transport.keys.room_openings("io"))
+    came = all_that_comes(transport, advance_ms=200)
+    assert len(came) == 3
+    assert transport.waiting == set()

@@ -514,4 +514,4 @@ def _text(flow: Flow) -> str:
 
 def _index(line: Line) -> str:
     """Return the same of a line."""
-    return f"{line.run_id}~{_text(line.flow)}"
+    return f"{len(line.run_id)}:{line.run_id}~{_text(line.flow)}"

@@ -19,6 +19,8 @@ local function let_wait_in_turn(room, level, message)
     if its and may_be_last(its, message.ends) and redis.call('HEXISTS', room.calls, message.call) == 0 then
         its.parts = message.parts
         let_plain_wait(room, level, {its})
+    elseif its and waits_already(its, message.call) then
+        count_copy(room)
     else
         let_wait(room, level, message)
     end
@@ -65,6 +67,8 @@ local function publish_whatever_is_there(message)
     publish(message)
 end
 
+-- Why messages could not be let wait: then nobody is to hear that they do.
+local refusal
 local let_pending_wait, waits_with_others
 do  -- a script has no more than 200 local names at once
     -- Messages that have to wait, of one stream and one behind the other, by their flows and runs: they begin to wait together.
@@ -77,8 +81,11 @@ do  -- a script has no more than 200 local names at once
         crowded[room] = true
         if pcall(let_plain_wait, room, level, news) then return end
         count_failure(room)
-        for _, each in ipairs(news) do mend(room, level, each.tenant, each.gates) end
-        let_plain_wait(room, level, news)
+        for _, each in ipairs(news) do pcall(mend, room, level, each.tenant, each.gates) end
+        local is_done, failure = pcall(let_plain_wait, room, level, news)
+        if is_done then return end
+        refusal = refusal or failure
+        error(failure, 0)
     end
 
     -- Whether a message that comes first of these has to wait, whatever its gates say.
@@ -154,6 +161,7 @@ end
 
 for i = first, #ARGV, 12 do
     local is_asked, waits = pcall(waits_with_others, i)
+    if refusal then error(refusal, 0) end
     if not (is_asked and waits) then
         let_pending_wait()
         publish_from(i)

@@ -3,7 +3,7 @@
 -- Flows that one script may find shut beside what it moves.
 local LOOKS_MAX = 200
 
-local reopen, reopen_due, hear_of_limits, set_aside, leave_to_others, forget_flow
+local reopen, reopen_due, hear_of_limits, set_aside, leave_to_others, gate_aside, forget_flow
 do  -- a script has no more than 200 local names at once
     -- Gates that one script may look at.
     local OPENINGS_MAX = 20
@@ -131,6 +131,14 @@ do  -- a script has no more than 200 local names at once
     -- What a flow found open is for who waits there, where nobody wants the call any more that was to pass.
     function leave_to_others(room, gates)
         for _, gate in ipairs(gates) do reopen_if_waited_at(room, gate) end
+    end
+
+    -- The name of the gate that a flow waits aside at; nil if it does not.
+    function gate_aside(room, flow)
+        local _, tenant, text = flow_parts(flow)
+        for _, gate in ipairs((gates_of(room, tenant, text))) do
+            if redis.call('ZSCORE', aside_at(room, gate_name(gate)), flow) then return gate_name(gate) end
+        end
     end
 
     -- Forgets a flow in which nobody waits, wherever it is.

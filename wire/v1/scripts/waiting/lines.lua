@@ -143,27 +143,30 @@ end
 
 local function stream_of(room, level) return room.namespace .. QUEUE .. room.queue .. ':' .. level end
 
--- Whether a stream is a lane of this room's queue, at this level.
-local function is_lane_of(room, level, lane)
-    local home, its_level = room_of(lane)
-    return home == room and its_level == level
-end
-
--- The message of a call that waits. What cannot be read goes to a worker, which will bury it. Wherever it says that it is
--- for, it goes to a stream of this queue.
-local function message_in(room, level, packed)
-    local flow, run, ends_ms, readers, lane, fields = unpacked(packed)
-    if not flow then
-        return {
-            run = '', tenant = '', ends_ms = 0, readers = '', stream = stream_of(room, level),
-            fields = {'raw', packed or ''}}
+local message_in
+do
+    -- Whether a stream is a lane of this room's queue, at this level.
+    local function is_lane_of(room, level, lane)
+        local home, its_level = room_of(lane)
+        return home == room and its_level == level
     end
-    local own_level, tenant = flow_parts(flow)
-    return {
-        run = run, tenant = tenant, ends_ms = ends_ms, lane = lane,
-        readers = readers ~= '' and is_lane_of(room, own_level, lane) and readers or '',
-        stream = stream_of(room, own_level), fields = fields, held_as = field_of(fields, 'held_as'), flow = flow,
-    }
+
+    -- The message of a call that waits. What cannot be read goes to a worker, which will bury it. Wherever it says that it is
+    -- for, it goes to a stream of this queue.
+    function message_in(room, level, packed)
+        local flow, run, ends_ms, readers, lane, fields = unpacked(packed)
+        if not flow then
+            return {
+                run = '', tenant = '', ends_ms = 0, readers = '', stream = stream_of(room, level),
+                fields = {'raw', packed or ''}}
+        end
+        local own_level, tenant = flow_parts(flow)
+        return {
+            run = run, tenant = tenant, ends_ms = ends_ms, lane = lane,
+            readers = readers ~= '' and is_lane_of(room, own_level, lane) and readers or '',
+            stream = stream_of(room, own_level), fields = fields, held_as = field_of(fields, 'held_as'), flow = flow,
+        }
+    end
 end
 
 -- The first call of a flow: its id, its message and its tag; nil where nobody waits.
@@ -173,8 +176,8 @@ local function first_of(room, level, flow)
 end
 
 -- Why nobody wants a call any more, if so. Its worker ends it by this word; it need not pass any gate for that.
-local EXPIRED, WAS_CANCELLED = 'expired', 'cancelled'
+local EXPIRED = 'expired'
 local function has_expired(ends_ms) return ends_ms > 0 and ends_ms <= now_ms() and EXPIRED or nil end
 local function over(room, call, ends_ms)
-    return has_expired(ends_ms) or (redis.call('EXISTS', room.namespace .. CANCELLED .. call) == 1 and WAS_CANCELLED) or nil
+    return has_expired(ends_ms) or (redis.call('EXISTS', room.namespace .. CANCELLED .. call) == 1 and 'cancelled') or nil
 end

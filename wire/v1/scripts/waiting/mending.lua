@@ -27,7 +27,7 @@ do  -- a script has no more than 200 local names at once
             local mended, lists = 0, room.namespace .. ROOM_PLAIN_LINE .. room.queue .. ':' .. flow .. PLAIN
             for _, run in ipairs(redis.call('ZRANGE', line_of(room, flow), 0, MENDED_MAX)) do
                 mended = mended + cleared(lists .. run, 'list')
-                if redis.call('EXISTS', lists .. run) == 1 then redis.call('ZADD', room.plain, 0, run .. PLAIN .. flow) end
+                if redis.call('EXISTS', lists .. run) == 1 then redis.call('ZADD', room.plain, 0, plain_index(flow, run)) end
             end
             return mended
         end
@@ -65,12 +65,14 @@ do  -- a script has no more than 200 local names at once
             return text ~= ''
         end
 
-        local function is_aside(flow)
-            local _, tenant, text = flow_parts(flow)
-            for _, gate in ipairs((gates_of(room, tenant, text))) do
-                if redis.call('ZSCORE', aside_at(room, gate_name(gate)), flow) then return true end
+        -- Has a flow wait for its turn, or its gate looked at.
+        local function put_flow_in_order(flow)
+            local gate = gate_aside(room, flow)
+            if gate then
+                redis.call('ZADD', room.openings, 'NX', 0, gate)
+            else
+                activate(room, flow, times_of(room).moves)
             end
-            return false
         end
 
         -- Gives calls that wait a place in the order again, where that was lost.
@@ -84,7 +86,7 @@ do  -- a script has no more than 200 local names at once
                 elseif flow then
                     redis.call('ZADD', line_of(room, flow), 'NX', 0, page[i])
                     if ends_ms > 0 then redis.call('ZADD', room.ends, string.format('%.0f', ends_ms), page[i]) end
-                    if not is_aside(flow) then activate(room, flow, times_of(room).moves) end
+                    put_flow_in_order(flow)
                 end
             end
         end
@@ -101,7 +103,7 @@ do  -- a script has no more than 200 local names at once
                     redis.call('ZADD', line_of(room, flow), 'NX', times_of(room).moves, run)
                     -- Whoever finds it due looks when it is.
                     if has_limits(flow) then redis.call('ZADD', room.ends, 'NX', 0, index) end
-                    if not is_aside(flow) then activate(room, flow, times_of(room).moves) end
+                    put_flow_in_order(flow)
                 else
                     redis.call('ZREM', room.plain, index)
                 end

@@ -8,11 +8,11 @@
 -- all its fields as JSON and no headers, as it has more of them.
 local PARTS = 6
 
-local plain_flow, may_be_last, let_plain_wait, let_wait_first
-local parsed_fields, plain_head, plain_length, forget_plain, send_off_plain, plain_flows_of, plain_at
+local plain_flow, may_be_last, waits_already, let_plain_wait, let_wait_first, parsed_fields, plain_head, plain_length
+local forget_plain, send_off_plain, plain_index, plain_flows_of, plain_at, count_plain
 do  -- a script has no more than 200 local names at once
-    -- All lists are found by their runs.
-    local function index_of(flow, run) return run .. PLAIN .. flow end
+    -- All lists are found by their runs. Names may have any characters in them.
+    function plain_index(flow, run) return #run .. ':' .. run .. PLAIN .. flow end
     local function list_of(room, flow, run)
         return room.namespace .. ROOM_PLAIN_LINE .. room.queue .. ':' .. flow .. PLAIN .. run
     end
@@ -20,7 +20,7 @@ do  -- a script has no more than 200 local names at once
     -- The flows in which calls of a run wait, and their lists.
     local FLOWS_MAX = 100
     function plain_flows_of(room, run)
-        local flows, lists, prefix = {}, {}, index_of('', run)
+        local flows, lists, prefix = {}, {}, plain_index('', run)
         local found = redis.call('ZRANGEBYLEX', room.plain, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, FLOWS_MAX)
         for i, index in ipairs(found) do
             flows[i] = string.sub(index, #prefix + 1)
@@ -31,26 +31,28 @@ do  -- a script has no more than 200 local names at once
 
     -- The flow, the run and the list of those that stand so in the index; nil where anybody else has written there.
     function plain_at(room, index)
-        for before, at in string.gmatch(index, '()' .. PLAIN .. '()') do
-            local flow, run = string.sub(index, at), string.sub(index, 1, before - 1)
-            local _, _, _, is_plain = flow_parts(flow)
-            if is_plain then
-                local list = list_of(room, flow, run)
-                if redis.call('EXISTS', list) == 1 then return flow, run, list end
-            end
-        end
+        local size, rest = string.match(index, '^(%d+):(.*)$')
+        if not size then return nil end
+        local run, flow = string.sub(rest, 1, size), string.sub(rest, size + #PLAIN + 1)
+        local _, _, _, is_plain = flow_parts(flow)
+        local list = is_plain and list_of(room, flow, run)
+        if list and redis.call('EXISTS', list) == 1 then return flow, run, list end
     end
 
     -- How many messages of a run wait in a flow.
     function plain_length(room, flow, run) return math.floor(redis.call('LLEN', list_of(room, flow, run)) / PARTS) end
 
-    local function count_plain(room, calls) redis.call('HINCRBY', room.state, PLAIN_WAITING, calls) end
+    -- What is there for people to read keeps no message from moving, whatever somebody has written in its place.
+    function count_plain(room, calls)
+        local counted = redis.pcall('HINCRBY', room.state, PLAIN_WAITING, calls)
+        if type(counted) ~= 'number' then redis.call('HDEL', room.state, PLAIN_WAITING) end
+    end
 
     -- What a flow's messages of one run are added to.
     function plain_flow(room, level, tenant, gates, run)
         local flow = flow_named(level, tenant, PLAIN .. gates)
         return {
-            flow = flow, tenant = tenant, gates = gates, run = run, list = list_of(room, flow, run), index = index_of(flow, run),
+            flow = flow, tenant = tenant, gates = gates, run = run, list = list_of(room, flow, run), index = plain_index(flow, run),
             parts = {},
         }
     end
@@ -90,6 +92,19 @@ do  -- a script has no more than 200 local names at once
         return news
     end
 
+    local function forget_run(room, flow, run)
+        local index = plain_index(flow, run)
+        redis.call('ZREM', line_of(room, flow), run)
+        redis.call('ZREM', room.plain, index)
+        redis.call('ZREM', room.ends, index)
+    end
+
+    -- Whether a call waits there that may not be the last, as it has been sent again: behind it are those of later batches.
+    local AGAIN_MAX = 500 * PARTS
+    function waits_already(each, call)
+        return redis.call('LPOS', each.list, call, 'RANK', -1, 'MAXLEN', AGAIN_MAX) and true or false
+    end
+
     local function add(list, name, value) list[#list + 1], list[#list + 2] = name, value end
 
     -- Lets flows take their turns in which nobody has waited so far, each with its tenant: pairs of a turn and a flow, by
@@ -106,6 +121,14 @@ do  -- a script has no more than 200 local names at once
         redis.call('ZADD', turns_of(room, level), 'NX', unpack(turns))
     end
 
+    -- Whether a flow waits for its turn, or aside. What half a try has left of one is no sign of that.
+    local function has_turn(room, level, each)
+        if redis.call('EXISTS', line_of(room, each.flow)) == 0 then return false end
+        local is_next = redis.call('ZSCORE', flows_of(room, level, each.tenant), each.flow)
+        if is_next then return redis.call('ZSCORE', turns_of(room, level), each.tenant) end
+        return gate_aside(room, each.flow)
+    end
+
     -- The same for runs of which nothing has waited, in the order of their first messages.
     local function begin_runs(room, level, begun)
         local indices, ends, lines, flows, are_new = {}, {}, {}, {}, false
@@ -115,7 +138,7 @@ do  -- a script has no more than 200 local names at once
             if each.gates ~= '' and each.parts[PARTS] ~= '0' then add(ends, each.parts[PARTS], each.index) end
             if not lines[flow] then
                 lines[flow] = {}
-                if redis.call('EXISTS', line_of(room, flow)) == 0 then
+                if not has_turn(room, level, each) then
                     flows[each.tenant] = flows[each.tenant] or {}
                     add(flows[each.tenant], turn, flow)
                     are_new = true
@@ -157,6 +180,7 @@ do  -- a script has no more than 200 local names at once
         for i = #news, 1, -1 do
             if news[i].pushed then redis.pcall('LTRIM', news[i].list, 0, -1 - news[i].pushed) end
             news[i].pushed = nil
+            if redis.call('EXISTS', news[i].list) == 0 then pcall(forget_run, room, news[i].flow, news[i].run) end
         end
         error(failure, 0)
     end
@@ -175,7 +199,9 @@ do  -- a script has no more than 200 local names at once
         if not first then
             let_plain_wait(room, level, {each})
         else
-            for i = PARTS, 1, -1 do redis.call('LPUSH', each.list, each.parts[i]) end
+            local backwards = {}
+            for i = PARTS, 1, -1 do backwards[#backwards + 1] = each.parts[i] end
+            redis.call('LPUSH', each.list, unpack(backwards))
             count_plain(room, 1)
             room.has_waiting = true
             if message.gates ~= '' and ends ~= '0' then redis.call('ZADD', room.ends, ends, each.index) end
@@ -212,13 +238,6 @@ do  -- a script has no more than 200 local names at once
             run = run, tenant = tenant, ends_ms = number(parts[PARTS]) or 0, readers = '', stream = stream_of(room, level),
             fields = fields, held_as = field_of(fields, 'held_as'), flow = flow,
         }, parts[4] or ''
-    end
-
-    local function forget_run(room, flow, run)
-        local index = index_of(flow, run)
-        redis.call('ZREM', line_of(room, flow), run)
-        redis.call('ZREM', room.plain, index)
-        redis.call('ZREM', room.ends, index)
     end
 
     -- The next message of a flow, and its call; nil where nobody waits.

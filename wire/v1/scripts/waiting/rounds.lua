@@ -30,16 +30,18 @@ do  -- a script has no more than 200 local names at once
     -- Reads which flows of a tenant are next, up to the first one that is not of plain messages, for so many calls.
     local function read_flows(room, level, tenant, calls)
         local flows = redis.call('ZRANGE', flows_of(room, level, tenant.name), 0, calls)
-        tenant.flows, tenant.at, tenant.is_all = {}, 1, #flows <= calls
+        local its = {}
+        tenant.at, tenant.is_all = 1, #flows <= calls
         for i, name in ipairs(flows) do
             local its_level, its_tenant, text, is_plain = flow_parts(name)
             if i > calls or not is_plain or its_level ~= level or its_tenant ~= tenant.name then
                 tenant.is_all = false
                 break
             end
-            tenant.flows[i] = {name = name, text = text, gates = gates_in(text), tenant = its_tenant, placed = {}, ends_ms = 0}
+            its[i] = {name = name, text = text, gates = gates_in(text), tenant = its_tenant, placed = {}, ends_ms = 0}
         end
         tenant.each = tenant.is_all and math.ceil(calls / math.max(#flows, 1)) or 1
+        tenant.flows = its
     end
 
     -- The calls of a flow that somebody has cancelled, which pass no gate.
@@ -53,21 +55,23 @@ do  -- a script has no more than 200 local names at once
     -- Reads which runs of a flow are next, and so many of their calls.
     local function read_runs(room, flow, calls)
         local runs = redis.call('ZRANGE', line_of(room, flow.name), 0, calls)
-        flow.runs, flow.at, flow.is_all, flow.is_odd, flow.calls = {}, 1, #runs <= calls, {}, {}
+        local its = {}
+        flow.at, flow.is_all, flow.is_odd, flow.calls = 1, #runs <= calls, {}, {}
         local lists = room.namespace .. ROOM_PLAIN_LINE .. room.queue .. ':' .. flow.name .. PLAIN
         local each = flow.is_all and math.ceil(calls / math.max(#runs, 1)) or 1
         for i = 1, math.min(#runs, calls) do
             local list = lists .. runs[i]
             local parts = redis.call('LRANGE', list, 0, each * PARTS)
             local has_more = #parts > each * PARTS
-            flow.runs[i] = {
+            its[i] = {
                 name = runs[i], list = list, parts = parts, at = 1, has_more = has_more,
                 last = has_more and each * PARTS or #parts}
             if flow.text ~= '' then
-                for at = 4, flow.runs[i].last, PARTS do flow.calls[#flow.calls + 1] = parts[at] end
+                for at = 4, its[i].last, PARTS do flow.calls[#flow.calls + 1] = parts[at] end
             end
         end
         note_cancelled(room, flow, flow.calls)
+        flow.runs = its
     end
 
     -- The next run of a flow; nil where it has not been read. One that has none left is over.
@@ -147,6 +151,7 @@ do  -- a script has no more than 200 local names at once
         end
         local n = #placed
         placed[n + 1], placed[n + 2] = call, stream .. ' ' .. id
+        flow.is_odd[call] = true  -- a second message of it is looked at by itself
         flow.ends_ms = math.max(flow.ends_ms, tonumber(ends))
         for _, place in ipairs(flow.places) do place.left = place.left - 1 end
     end
@@ -154,15 +159,15 @@ do  -- a script has no more than 200 local names at once
     local function send_next(stream, flow, run)
         local parts, at = run.parts, run.at
         local claim = parts[at + 4]
-        run.at = at + PARTS
         if flow.text ~= '' then
             send_limited(stream, flow, run, at)
-        elseif run.at - 1 > run.last or claim == '' then
+        elseif at + PARTS - 1 > run.last or claim == '' then
             redis.call('XADD', stream, '*', unpack(parsed_fields(parts, at)))
         else
             redis.call('XADD', stream, '*', 'b', parts[at], 'h', parts[at + 1], 'p', parts[at + 2], 'id', parts[at + 3],
                 'claim', claim)
         end
+        run.at = at + PARTS
     end
 
     -- Puts a tenant in its place among those from `first` on, which are in order of their starts: mostly the last.
@@ -184,32 +189,31 @@ do  -- a script has no more than 200 local names at once
         if tenant.is_all and (next_run(flow) or not flow.is_over) then tenant.flows[#tenant.flows + 1] = flow end
     end
 
-    -- Sends calls on, one after the other in their turns, as far as they have been read and may go. How many, and whether
-    -- they end at one that moving.lua is to look at.
-    local function send_in_turn(room, level, tenants, limit, most)
+    -- Sends calls on, one after the other in their turns, as far as they have been read and may go, and counts them in
+    -- `round`. Whether they end at one that moving.lua is to look at.
+    local function send_in_turn(room, level, tenants, limit, most, round)
         local times, stream, each, places = times_of(room), stream_of(room, level), math.ceil(most / #tenants), {}
-        local sent, first, is_odd = 0, 1, false
-        while sent < most do
+        local first = 1
+        while round.sent < most do
             local tenant = tenants[first]
             if not tenant or (limit and comes_before(limit, tenant)) then break end
             if not tenant.flows then read_flows(room, level, tenant, each) end
             local flow, run = next_flow(room, tenant)
             if not flow and not tenant.is_over then break end
-            is_odd = flow and not may_go(room, flow, run, places)
-            if is_odd then break end
+            if flow and not may_go(room, flow, run, places) then return true end
             first = first + 1
             if flow then
                 send_next(stream, flow, run)
-                sent = sent + 1
-                take_turn(tenant, flow, run, times.moves + sent)
+                round.sent = round.sent + 1
+                if room.lengths[stream] then room.lengths[stream] = room.lengths[stream] + 1 end
+                take_turn(tenant, flow, run, times.moves + round.sent)
                 times[level] = math.max(times[level], tenant.start)
                 tenant.share = tenant.start + tenant.step
                 tenant.start = math.max(times[level], tenant.share)
                 if next_flow(room, tenant) or not tenant.is_over then put_in_order(tenants, first, tenant) end
             end
         end
-        if room.lengths[stream] then room.lengths[stream] = room.lengths[stream] + sent end
-        return sent, is_odd
+        return false
     end
 
     -- Writes down how far the runs of a flow have come; adds what is over to what goes, the flow's own set if all are.
@@ -218,7 +222,7 @@ do  -- a script has no more than 200 local names at once
         for _, run in ipairs(flow.runs) do
             if not run.is_kept and run.at > run.last and not run.has_more then
                 over[#over + 1] = run.name
-                gone.keys[#gone.keys + 1], gone.indices[#gone.indices + 1] = run.list, run.name .. PLAIN .. flow.name
+                gone.keys[#gone.keys + 1], gone.indices[#gone.indices + 1] = run.list, plain_index(flow.name, run.name)
                 gone.are_limited = gone.are_limited or flow.text ~= ''
             elseif not run.is_kept and run.moved then
                 redis.call('LTRIM', run.list, run.at - 1, -1)
@@ -271,13 +275,13 @@ do  -- a script has no more than 200 local names at once
                 end
             end
         end
-        if #shares > 0 then redis.call('ZADD', shares_of(room, level), unpack(shares)) end
-        if #turns > 0 then redis.call('ZADD', turns_of(room, level), unpack(turns)) end
-        if #over > 0 then redis.call('ZREM', turns_of(room, level), unpack(over)) end
+        -- What is sent goes first: where a turn cannot be written it is not to go again.
         if #gone.keys > 0 then redis.call('UNLINK', unpack(gone.keys)) end
-        if #gone.indices == 0 then return end
-        redis.call('ZREM', room.plain, unpack(gone.indices))
+        if #gone.indices > 0 then redis.call('ZREM', room.plain, unpack(gone.indices)) end
         if gone.are_limited then redis.call('ZREM', room.ends, unpack(gone.indices)) end
+        if #over > 0 then redis.call('ZREM', turns_of(room, level), unpack(over)) end
+        if #turns > 0 then redis.call('ZADD', turns_of(room, level), unpack(turns)) end
+        if #shares > 0 then redis.call('ZADD', shares_of(room, level), unpack(shares)) end
     end
 
     -- Moves plain messages of a level, while no other level has any. How many, 0 where the next one is to be looked at by
@@ -289,12 +293,14 @@ do  -- a script has no more than 200 local names at once
         end
         local tenants, limit = next_tenants(room, level, math.min(most, MANY_MAX))
         if #tenants == 0 then return 0, false end
-        local all = {unpack(tenants)}
-        local sent, is_odd = send_in_turn(room, level, tenants, limit, math.min(most, MANY_MAX))
-        keep_tenants(room, level, all)
-        if sent > 0 then redis.call('HINCRBY', room.state, PLAIN_WAITING, -sent) end
-        times_of(room).moves = times_of(room).moves + sent
+        local all, round = {unpack(tenants)}, {sent = 0}
+        -- Where one of those behind cannot be read, those that have been sent have gone all the same.
+        local is_done, is_odd = pcall(send_in_turn, room, level, tenants, limit, math.min(most, MANY_MAX), round)
         room.has_waiting = nil
-        return sent, is_odd
+        times_of(room).moves = times_of(room).moves + round.sent
+        keep_tenants(room, level, all)
+        if round.sent > 0 then count_plain(room, -round.sent) end
+        if not is_done then error(is_odd, 0) end
+        return round.sent, is_odd
     end
 end

@@ -1,15 +1,18 @@
 -- Whose turn it is in a room: levels in their order, the tenants of a level by their shares, and the flows of a tenant one
 -- after the other. Begins other scripts, behind room.lua.
 
--- One of so many moves looks at lower levels first, so that batch work goes on while people keep the queue busy.
-local LOWER_FIRST_EVERY, MIDDLE_FIRST, LOWEST_FIRST = 20, {'3', '0', '6'}, {'6', '3', '0'}
+local levels_at
+do  -- a script has no more than 200 local names at once
+    -- One of so many moves looks at lower levels first, so that batch work goes on while people keep the queue busy.
+    local LOWER_FIRST_EVERY, MIDDLE_FIRST, LOWEST_FIRST = 20, {'3', '0', '6'}, {'6', '3', '0'}
 
--- The order of levels for one of many moves.
-local function levels_at(count)
-    local at = count % LOWER_FIRST_EVERY
-    if at == LOWER_FIRST_EVERY - 1 then return LOWEST_FIRST end
-    if at == LOWER_FIRST_EVERY / 2 - 1 then return MIDDLE_FIRST end
-    return LEVELS
+    -- The order of levels for one of many moves.
+    function levels_at(count)
+        local at = count % LOWER_FIRST_EVERY
+        if at == LOWER_FIRST_EVERY - 1 then return LOWEST_FIRST end
+        if at == LOWER_FIRST_EVERY / 2 - 1 then return MIDDLE_FIRST end
+        return LEVELS
+    end
 end
 
 local tenants = {}

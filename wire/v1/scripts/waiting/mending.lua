@@ -24,10 +24,11 @@ do  -- a script has no more than 200 local names at once
 
         -- The same of lists of plain messages, which are in the index again.
         local function mended_lists(flow)
-            local mended, lists = 0, room.namespace .. ROOM_PLAIN_LINE .. room.queue .. ':' .. flow .. PLAIN
+            local mended = 0
             for _, run in ipairs(redis.call('ZRANGE', line_of(room, flow), 0, MENDED_MAX)) do
-                mended = mended + cleared(lists .. run, 'list')
-                if redis.call('EXISTS', lists .. run) == 1 then redis.call('ZADD', room.plain, 0, plain_index(flow, run)) end
+                local list = plain_list(room, flow, run)
+                mended = mended + cleared(list, 'list')
+                if redis.call('EXISTS', list) == 1 then redis.call('ZADD', room.plain, 0, plain_index(flow, run)) end
             end
             return mended
         end

@@ -9,11 +9,11 @@
 local PARTS = 6
 
 local plain_flow, may_be_last, waits_already, let_plain_wait, let_wait_first, parsed_fields, plain_head, plain_length
-local forget_plain, send_off_plain, plain_index, plain_flows_of, plain_at, count_plain
+local forget_plain, send_off_plain, plain_index, plain_list, plain_flows_of, plain_at, count_plain
 do  -- a script has no more than 200 local names at once
     -- All lists are found by their runs. Names may have any characters in them.
     function plain_index(flow, run) return #run .. ':' .. run .. PLAIN .. flow end
-    local function list_of(room, flow, run)
+    function plain_list(room, flow, run)
         return room.namespace .. ROOM_PLAIN_LINE .. room.queue .. ':' .. flow .. PLAIN .. run
     end
 
@@ -24,7 +24,7 @@ do  -- a script has no more than 200 local names at once
         local found = redis.call('ZRANGEBYLEX', room.plain, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, FLOWS_MAX)
         for i, index in ipairs(found) do
             flows[i] = string.sub(index, #prefix + 1)
-            lists[i] = list_of(room, flows[i], run)
+            lists[i] = plain_list(room, flows[i], run)
         end
         return flows, lists
     end
@@ -35,12 +35,12 @@ do  -- a script has no more than 200 local names at once
         if not size then return nil end
         local run, flow = string.sub(rest, 1, size), string.sub(rest, size + #PLAIN + 1)
         local _, _, _, is_plain = flow_parts(flow)
-        local list = is_plain and list_of(room, flow, run)
+        local list = is_plain and plain_list(room, flow, run)
         if list and redis.call('EXISTS', list) == 1 then return flow, run, list end
     end
 
     -- How many messages of a run wait in a flow.
-    function plain_length(room, flow, run) return math.floor(redis.call('LLEN', list_of(room, flow, run)) / PARTS) end
+    function plain_length(room, flow, run) return math.floor(redis.call('LLEN', plain_list(room, flow, run)) / PARTS) end
 
     -- What is there for people to read keeps no message from moving, whatever somebody has written in its place.
     function count_plain(room, calls)
@@ -52,7 +52,7 @@ do  -- a script has no more than 200 local names at once
     function plain_flow(room, level, tenant, gates, run)
         local flow = flow_named(level, tenant, PLAIN .. gates)
         return {
-            flow = flow, tenant = tenant, gates = gates, run = run, list = list_of(room, flow, run), index = plain_index(flow, run),
+            flow = flow, tenant = tenant, gates = gates, run = run, list = plain_list(room, flow, run), index = plain_index(flow, run),
             parts = {},
         }
     end
@@ -245,7 +245,7 @@ do  -- a script has no more than 200 local names at once
         while true do
             local run = redis.call('ZRANGE', line_of(room, flow), 0, 0)[1]
             if not run then return nil end
-            local parts = redis.call('LRANGE', list_of(room, flow, run), 0, PARTS - 1)
+            local parts = redis.call('LRANGE', plain_list(room, flow, run), 0, PARTS - 1)
             if #parts > 0 then return message_of(room, flow, run, parts) end
             forget_run(room, flow, run)
         end
@@ -253,7 +253,7 @@ do  -- a script has no more than 200 local names at once
 
     -- Forgets the first messages of a run in a flow, whose next turn is as given; without one it keeps its own.
     function forget_plain(room, flow, run, calls, turn)
-        local list = list_of(room, flow, run)
+        local list = plain_list(room, flow, run)
         redis.call('LTRIM', list, calls * PARTS, -1)
         count_plain(room, -calls)
         if redis.call('EXISTS', list) == 0 then

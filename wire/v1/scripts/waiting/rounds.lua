@@ -57,10 +57,9 @@ do  -- a script has no more than 200 local names at once
         local runs = redis.call('ZRANGE', line_of(room, flow.name), 0, calls)
         local its = {}
         flow.at, flow.is_all, flow.is_odd, flow.calls = 1, #runs <= calls, {}, {}
-        local lists = room.namespace .. ROOM_PLAIN_LINE .. room.queue .. ':' .. flow.name .. PLAIN
         local each = flow.is_all and math.ceil(calls / math.max(#runs, 1)) or 1
         for i = 1, math.min(#runs, calls) do
-            local list = lists .. runs[i]
+            local list = plain_list(room, flow.name, runs[i])
             local parts = redis.call('LRANGE', list, 0, each * PARTS)
             local has_more = #parts > each * PARTS
             its[i] = {

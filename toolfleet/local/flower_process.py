@@ -8,20 +8,26 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from toolfleet.broker import celery_app
 from toolfleet.event_loop import new_event_loop
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.flower_broker import show_streams
+from toolfleet.local.flower_events import take_events_patiently
 from toolfleet.local.lifeline import stop_with
 from toolfleet.settings import read_settings
 
 KILL_AFTER_S: Final = 3.0
 """It may wait for ever for workers and a server that are gone, and has nothing to lose."""
 
-NICENESS: Final = 5
+NICENESS: Final = 19
 """Calls go first where both want the processor: the events of a call cost it about what the call costs its worker."""
+
+AUTOGROUP: Final = Path("/proc/self/autogroup")
+"""Linux on a desktop or a bare server shares the processor among sessions first, and Flower has one of its own."""
 
 
 def main() -> None:
@@ -29,6 +35,7 @@ def main() -> None:
     stop_with(int(sys.argv[1]), kill_after_s=KILL_AFTER_S)
     settings = read_settings()
     show_streams(settings)
+    take_events_patiently()
     app = celery_app(settings)
     # Flower asks workers from many threads, each with a connection to hear and one to speak: a pool would lock up.
     app.conf.broker_pool_limit = None
@@ -40,9 +47,15 @@ def main() -> None:
 def _loop_that_stands_back() -> asyncio.AbstractEventLoop:
     """Return the loop for Flower. It is woken for each event, which with asyncio's is a write to a pipe."""
     loop = new_event_loop()
-    # Once it serves. On Linux this is for the loop's thread alone: the one that hears of events still reads in time.
-    loop.call_soon(os.nice, NICENESS)
+    loop.call_soon(_stand_back)  # once it serves
     return loop
+
+
+def _stand_back() -> None:
+    with suppress(OSError):  # there is no such file in many places, nor may everybody write to it
+        AUTOGROUP.write_text(str(NICENESS))
+    # On Linux this is for the loop's thread alone: the one that hears of events still reads in time.
+    os.nice(NICENESS)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Its `task-received` is sent all the same: Flower counts those as what a worker h
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -33,12 +33,14 @@ class EndedCall(NamedTuple):
     ending: Ending
     ran_s: float
 
-    def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def events(self) -> Sequence[tuple[str, dict[str, Any]]]:
         """What happened, in this order. Another worker tells how a call ended that is its own by now."""
-        yield event_of_receipt(self.name, self.came_unix_s)
-        if end := event_of_end(self.ending, self.name, self.came_unix_s, self.ran_s):
-            kind, fields = end
-            yield kind, {"timestamp": self.came_unix_s + self.ran_s, **fields}
+        receipt = event_of_receipt(self.name, self.came_unix_s)
+        end = event_of_end(self.ending, self.name, self.came_unix_s, self.ran_s)
+        if end is None:
+            return (receipt,)
+        end[1]["timestamp"] = self.came_unix_s + self.ran_s
+        return receipt, end
 
 
 class BatchingDispatcher(EventDispatcher):  # type: ignore[misc]  # celery ships no types
@@ -50,11 +52,14 @@ class BatchingDispatcher(EventDispatcher):  # type: ignore[misc]  # celery ships
 
     def send_ended(self, calls: Iterable[EndedCall]) -> None:
         """Send of each call that it came and how it ended: the events that `send` would, all in one go."""
-        waiting = self._group_buffer["task"]
+        waiting, tick = self._group_buffer["task"], self.clock.forward
         sender = {"hostname": self.hostname, "utcoffset": utcoffset(), "pid": self.pid}
         for call in calls:
-            for kind, fields in call.events():
-                waiting.append({"type": kind, "uuid": call.call_id, "clock": self.clock.forward(), **sender, **fields})
+            for kind, event in call.events():
+                # Into what was made for it: another dict for each event would take half as long again.
+                event["type"], event["uuid"], event["clock"] = kind, call.call_id, tick()
+                event.update(sender)
+                waiting.append(event)
             if len(waiting) >= self.buffer_limit:
                 self.flush()
         self.flush()

@@ -1,0 +1,129 @@
+"""How Flower takes in events: in their order, none lost, with rests while a burst goes on. On a loop as Flower has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from tornado.ioloop import IOLoop
+
+from toolfleet.local import flower_events
+from toolfleet.local.flower_events import PatientEvents
+
+WAIT_S = 30.0
+POISON = "poison"
+
+
+class Seen:
+    """A state in the place of Flower's, which knows when each event was taken in."""
+
+    def __init__(self, work_s: float = 0.0) -> None:
+        self.numbers: list[int] = []
+        self.at_s: list[float] = []
+        self._work_s = work_s
+
+    def event(self, event: dict[str, Any]) -> None:
+        time.sleep(self._work_s)
+        if event["type"] == POISON:
+            raise KeyError("uuid")
+        self.numbers.append(event["number"])
+        self.at_s.append(time.monotonic())
+
+
+@pytest.fixture
+def loop() -> Iterator[IOLoop]:
+    ready, loops = threading.Event(), []
+
+    def run() -> None:
+        loops.append(IOLoop(make_current=False))
+        loops[0].add_callback(ready.set)
+        loops[0].start()
+        loops[0].close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(WAIT_S)
+    yield loops[0]
+    loops[0].add_callback(loops[0].stop)
+    thread.join(WAIT_S)
+
+
+def listening(loop: IOLoop, seen: Seen) -> PatientEvents:
+    events = PatientEvents(Celery(broker="memory://"), loop, max_tasks_in_memory=10)
+    events.state = seen
+    return events
+
+
+def until(seen: Seen, count: int) -> None:
+    give_up = time.monotonic() + WAIT_S
+    while len(seen.numbers) < count:
+        assert time.monotonic() < give_up, seen.numbers
+        time.sleep(0.005)
+
+
+def test_every_event_is_taken_in_once_in_its_order(loop: IOLoop) -> None:
+    seen = Seen()
+    events = listening(loop, seen)
+    for number in range(20_000):
+        events.on_event({"type": "task-received", "number": number})
+    until(seen, 20_000)
+    assert seen.numbers == list(range(20_000))
+
+
+def test_an_event_that_flower_cannot_take_holds_up_no_other(loop: IOLoop) -> None:
+    seen = Seen(work_s=0.001)
+    events = listening(loop, seen)
+    for number in range(30):
+        events.on_event({"type": POISON if number % 3 == 0 else "task-received", "number": number})
+    until(seen, 20)
+    assert seen.numbers == [number for number in range(30) if number % 3]
+
+
+def test_the_loop_rests_while_events_come_and_takes_in_the_rest_at_once_when_none_does(
+    loop: IOLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So long that a slow machine cannot pass for a rest, nor a rest for a slow machine.
+    monkeypatch.setattr(flower_events, "REST_S", 1.0)
+    seen = Seen(work_s=0.01)
+    events = listening(loop, seen)
+    for number in range(20):
+        events.on_event({"type": "task-received", "number": number})
+    until(seen, 20)
+    assert seen.numbers == list(range(20))
+    pauses_s = [later - earlier for earlier, later in zip(seen.at_s, seen.at_s[1:], strict=False)]
+    # One rest, after the first; by its end none has come for long, and the others follow each other.
+    assert [pause_s > 0.9 for pause_s in pauses_s] == [True, *[False] * 18]
+
+
+def test_more_than_may_wait_are_taken_in_without_rest(loop: IOLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower_events, "REST_S", 1.0)
+    monkeypatch.setattr(flower_events, "CALM_S", 60.0)
+    monkeypatch.setattr(flower_events, "MOST_WAITING", 10)
+    seen = Seen(work_s=0.01)
+    events = listening(loop, seen)
+    for number in range(16):
+        events.on_event({"type": "task-received", "number": number})
+    until(seen, 8)
+    pauses_s = [later - earlier for earlier, later in zip(seen.at_s, seen.at_s[1:], strict=False)]
+    assert [pause_s > 0.9 for pause_s in pauses_s[:7]] == [*[False] * 6, True]
+
+
+def test_what_waits_when_flower_stops_is_taken_in_before_it_is_saved(loop: IOLoop) -> None:
+    seen = Seen(work_s=0.01)
+    events = listening(loop, seen)
+    for number in range(10):
+        events.on_event({"type": "task-received", "number": number})
+    stopped = threading.Event()
+
+    def stop() -> None:
+        events.enable_events = False
+        events.stop()
+        stopped.set()
+
+    loop.add_callback(stop)
+    assert stopped.wait(WAIT_S)
+    assert seen.numbers == list(range(10))

@@ -61,7 +61,7 @@ def _by(axis: Axis, what: str) -> str:
 
 def by_waiting() -> str:
     """What a call costs while so many wait, and what it takes."""
-    return _of_what_waits("waiting", "waiting")
+    return _of_what_waits("waiting", "waiting", over="over 1,000")
 
 
 def by_runs() -> str:
@@ -69,8 +69,9 @@ def by_runs() -> str:
     return _of_what_waits("runs", "of so many runs")
 
 
-def _of_what_waits(axis: Axis, what: str) -> str:
-    head = [what, "orchestrator, µs", "worker, µs", "Redis, µs", "its rewriting, µs", "all, µs", "commands"]
+def _of_what_waits(axis: Axis, what: str, *, over: str | None = None) -> str:
+    head = [what, "orchestrator, µs", "worker, µs", "Redis, µs", "its rewriting, µs", "all, µs"]
+    head += [over, "commands"] if over else ["commands"]
     head += ["Redis, bytes a call", "orchestrator, bytes a call"]
     rows = []
     for point in _of(axis):
@@ -78,6 +79,7 @@ def _of_what_waits(axis: Axis, what: str) -> str:
         bytes_ = (point.redis_bytes_per_waiting_call, point.orchestrator_bytes_per_waiting_call)
         numbers = (
             *(f"{us:.0f}" for us in costs),
+            *(("" if point.over_beside is None else f"{point.over_beside:.2f}",) if over else ()),
             f"{point.commands:.1f}",
             *("" if each is None else f"{each:,.0f}" for each in bytes_),
         )

@@ -46,6 +46,13 @@ class Point(BaseModel):
     bytes_out: float
     redis_bytes_per_waiting_call: float | None = None
     orchestrator_bytes_per_waiting_call: float | None = None
+    beside_us: float | None = None
+    """What a call cost at the smallest number of its axis right before and after: machines are faster and slower."""
+
+    @property
+    def over_beside(self) -> float | None:
+        """The cost of a call over that."""
+        return None if self.beside_us is None else self.cpu_us / self.beside_us
 
     @property
     def calls_per_s(self) -> float:
@@ -74,12 +81,23 @@ def of_orchestrators(counts: tuple[int, ...], calls: int) -> Iterator[Point]:
 
 
 def of_waiting(counts: tuple[int, ...], least_calls: int = LEAST_CALLS) -> Iterator[Point]:
-    """More calls in the queue: what each costs from being sent to its result, and what it takes while it waits."""
-    for count in counts:
+    """More calls in the queue: what each costs from being sent to its result, and what it takes while it waits.
+
+    The smallest number is measured before and after each other one.
+    """
+
+    def of(count: int) -> Point:
+        order = Order(tool="nothing", calls=count, message_calls=count // RUNS)
         with standing(concurrency=SLOTS_HELD) as stand:
-            yield waited(
-                stand, "waiting", count, Order(tool="nothing", calls=count, message_calls=count // RUNS), least_calls
-            )
+            return waited(stand, "waiting", count, order, least_calls)
+
+    smallest, *others = counts
+    before = of(smallest)
+    yield before
+    for count in others:
+        point, after = of(count), of(smallest)
+        yield point.model_copy(update={"beside_us": (before.cpu_us + after.cpu_us) / 2})
+        before = after
 
 
 def of_runs(counts: tuple[int, ...], calls: int = LEAST_CALLS) -> Iterator[Point]:

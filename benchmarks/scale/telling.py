@@ -27,6 +27,7 @@ def table_of(points: Sequence[Point], title: str) -> Table:
         "calls",
         "calls/s",
         "µs a call",
+        "over the first",
         "orchestrator",
         "worker",
         "Redis",
@@ -36,13 +37,15 @@ def table_of(points: Sequence[Point], title: str) -> Table:
         table.add_column(column, justify="left" if column == "tool" else "right")
     table.add_column("Redis, bytes a waiting call", justify="right")
     for point in points:
-        cost = (point.cpu_us, point.orchestrator_us, point.worker_us, point.redis_us, point.rewriting_us)
+        cost = (point.orchestrator_us, point.worker_us, point.redis_us, point.rewriting_us)
         waiting = point.redis_bytes_per_waiting_call
         table.add_row(
             point.tool,
             f"{point.at:,}",
             f"{point.calls:,}",
             f"{point.calls_per_s:,.0f}",
+            f"{point.cpu_us:.0f}",
+            "" if point.over_beside is None else f"{point.over_beside:.2f}",
             *(f"{us:.0f}" for us in cost),
             f"{point.commands:.1f}",
             f"{waiting:,.0f}" if waiting is not None else "",

@@ -120,7 +120,7 @@ class Tool(Generic[P, R]):
         self.hooks.add("compensate", function)
         self.__dict__.pop("_declaration", None)
         with suppress(NotYetDefined):
-            _ = self._declaration
+            self.__dict__["_declaration"] = self._read_with_hooks()
         return function
 
     @property
@@ -136,12 +136,12 @@ class Tool(Generic[P, R]):
     @property
     def spec(self) -> ToolSpec:
         """What the fleet knows of this tool. Raises InvalidTool."""
-        return self._declared().spec
+        return self._declaration.spec
 
     @property
     def injections(self) -> tuple[tuple[str, Injection], ...]:
         """The parameters that the model never sees, and what is put there. Raises InvalidTool."""
-        return self._declared().injections
+        return self._declaration.injections
 
     @property
     def takes_state(self) -> bool:
@@ -151,15 +151,15 @@ class Tool(Generic[P, R]):
     @property
     def returns_nothing(self) -> bool:
         """Whether the function is declared to return None."""
-        return self._declared().returns_nothing
+        return self._declaration.returns_nothing
 
     def bind(self, arguments: str, limits: ArgumentLimits = DEFAULT_LIMITS) -> Arguments:
         """Read the arguments that a model wrote. Raises BadArguments, whose text is for the model."""
-        return read_arguments(arguments, self._declared().reader, limits)
+        return read_arguments(arguments, self._declaration.reader, limits)
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Typed arguments by parameter name that did not come from the model, checked. Raises BadArguments."""
-        return self._declared().reader.check(values)
+        return self._declaration.reader.check(values)
 
     def invoke(self, arguments: Arguments, context: Context) -> Any:
         """Call the function, with `context` the current one; an async one returns its coroutine.
@@ -167,7 +167,7 @@ class Tool(Generic[P, R]):
         What it returns has gone through the tool's converter. Raises what the function raises, MissingFromContext and
         UnconvertibleValue.
         """
-        declaration = self._declared()
+        declaration = self._declaration
         values = dict(arguments.values)
         if declaration.whole is not None:
             values = {declaration.whole: values}
@@ -208,14 +208,14 @@ class Tool(Generic[P, R]):
             f"{self._name} has run, but its converter returned {type(converted).__name__}, not str or Returned"
         )
 
-    def _declared(self) -> Declaration:
+    @functools.cached_property
+    def _declaration(self) -> Declaration:
         try:
-            return self._declaration
+            return self._read_with_hooks()
         except NotYetDefined as error:
             raise InvalidTool(f"tool {self.source}: {error}") from error
 
-    @functools.cached_property
-    def _declaration(self) -> Declaration:
+    def _read_with_hooks(self) -> Declaration:
         declaration = self._read()
         if self.hooks.get("compensate") is None:
             return declaration

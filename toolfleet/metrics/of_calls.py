@@ -45,21 +45,15 @@ class CallFigures:
 
     def begun(self, tool: str, entry_id: str, came_unix_s: float, *, is_new: bool) -> None:
         """Count a call that starts at once where it came in."""
-        figures = self.by_tool[tool]
-        figures.received += 1
-        figures.started += 1
-        if is_new:
-            self._waited(entry_id, came_unix_s)
+        self.received(tool, entry_id, came_unix_s, is_new=is_new)
+        self.by_tool[tool].started += 1
 
     def received(self, tool: str, entry_id: str, came_unix_s: float, *, is_new: bool) -> None:
         """Count a call that came in, and is to start when a process is free."""
         self.by_tool[tool].received += 1
         if is_new:
-            self._waited(entry_id, came_unix_s)
-
-    def _waited(self, entry_id: str, came_unix_s: float) -> None:
-        # Two machines' clocks may differ.
-        self.waited.observe(max(0.0, came_unix_s - int(entry_id.partition("-")[0]) / 1000))
+            # Two machines' clocks may differ.
+            self.waited.observe(max(0.0, came_unix_s - int(entry_id.partition("-")[0]) / 1000))
 
     def started(self, tool: str) -> None:
         """Count a call that was received before and starts now."""

@@ -40,7 +40,9 @@ def plain_entry(entry: DeliveredEntry, max_bytes: int) -> PlainEntry | None:
     if entry.deliveries != 1 or entry.cancelled or entry.returned or fields[::2] not in _KINDS:
         return None
     body, head, properties = fields[1], fields[3], fields[5]
-    if len(body) > min(MAX_PARSED_BYTES, max_bytes) or max(len(head), len(properties)) > MAX_HEAD_BYTES:
+    if len(body) > MAX_PARSED_BYTES or len(body) > max_bytes:
+        return None
+    if len(head) > MAX_HEAD_BYTES or len(properties) > MAX_HEAD_BYTES:
         return None
     try:
         headers, decoded = orjson.loads(head), orjson.loads(body)

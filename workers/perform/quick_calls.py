@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from toolfleet.calls import ToolCall
@@ -111,7 +112,7 @@ class QuickCalls:
             self._unclocked.pop(quick, None)
             if not isinstance(outcome, Ending):
                 if self._conclusion.is_plain(outcome):
-                    self._conclusion.conclude_soon(delivery, call, outcome, lambda ending: tell(quick, ending))
+                    self._conclusion.conclude_soon(delivery, call, outcome, partial(tell, quick))
                     return
                 outcome = await self._conclusion.conclude(delivery, call, outcome)
         except asyncio.CancelledError:

@@ -82,6 +82,8 @@ async def _run(
         with clock:
             if interceptors or tool.interceptors:
                 value = await _invoke_through((*interceptors, *tool.interceptors), tool, arguments, context, threads)
+            elif tool.is_async:
+                value = await tool.invoke(arguments, context)
             else:
                 value = await _invoke(tool, arguments, context, threads)
         result = record_of(value, returns_nothing=tool.returns_nothing)

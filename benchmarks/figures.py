@@ -18,6 +18,9 @@ from benchmarks.contender import ARGUMENT, Contender, Task
 from benchmarks.processes import ProcessTree
 from benchmarks.sizes import Figure, Scale
 
+SHORT_DRAINS = 3
+"""How often the shortest queue is drained before the longer ones, and again after them."""
+
 
 class WrongResults(Exception):
     """A contender returned too few results, or others than the task's."""
@@ -126,16 +129,20 @@ async def drain(stage: Stage) -> Values:
     """Calls per second between the first and the last result of a queue that had filled up.
 
     A size that would need more than the limit, at the rate of the one before it, is left out. The ratio compares the
-    longest queue with the shortest.
+    longest queue with the shortest, which drains in a blink: the median of some, before and after the others.
     """
+    shortest, *others = stage.scale.drain_sizes
+    if shortest / stage.rate > stage.scale.drain_limit_s:
+        return Values({}, {"drain": 0})
     rates: dict[int, float] = {}
-    rate = stage.rate
-    for size in stage.scale.drain_sizes:
+    short = [await drained(stage, shortest) for _ in range(SHORT_DRAINS)]
+    rate = statistics.median(short)
+    for size in others:
         if size / rate <= stage.scale.drain_limit_s:
-            # A short queue drains in a blink: its median of three says more.
-            repeats = 3 if size == min(stage.scale.drain_sizes) else 1
-            rates[size] = rate = statistics.median([await drained(stage, size) for _ in range(repeats)])
-    values = {f"drain_{size}_calls_per_s": rate for size, rate in rates.items()}
+            rates[size] = rate = await drained(stage, size)
+    short += [await drained(stage, shortest) for _ in range(SHORT_DRAINS)]
+    rates[shortest] = statistics.median(short)
+    values = {f"drain_{size}_calls_per_s": rates[size] for size in sorted(rates)}
     if len(rates) > 1:
         values["drain_ratio"] = rates[max(rates)] / rates[min(rates)]
     return Values(values, {"drain": max(rates, default=0)})

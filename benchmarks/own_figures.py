@@ -7,6 +7,7 @@ provider in another process.
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from contextlib import aclosing
 from typing import cast
@@ -64,20 +65,27 @@ async def turns(stage: Stage) -> Values:
         await many_runs(orchestrator, stage, runs=scale.runs_at_once)
         turn_us = 1e6 * await many_runs(orchestrator, stage, runs=scale.runs) / (scale.runs * scale.short_turns)
         call_us = 1e6 * await lone_calls(orchestrator, stage) / scale.runs
-        model.cpu_s.clear()
-        await run_to_its_end(orchestrator, scale.long_turns)
-        tenth = scale.long_turns // 10
-        first, last = model.us_per_turn(tenth, 2 * tenth), model.us_per_turn(-1 - tenth, -1)
+        long = [await long_run(orchestrator, model, scale.long_turns) for _ in range(scale.long_runs)]
+    long_us, last_over_first = (statistics.median(each) for each in zip(*long, strict=True))
     return Values(
         {
             "turn_cpu_us": turn_us,
             "turn_call_cpu_us": call_us,
             "turn_beyond_calls_cpu_us": turn_us - call_us,
-            "long_run_turn_cpu_us": model.us_per_turn(0, -1),
-            "long_run_last_over_first": last / first,
+            "long_run_turn_cpu_us": long_us,
+            "long_run_last_over_first": last_over_first,
         },
         {"turns": scale.runs * scale.short_turns, "long_turns": scale.long_turns},
     )
+
+
+async def long_run(orchestrator: Orchestrator, model: TurnClock, turns: int) -> tuple[float, float]:
+    """Microseconds for a turn of a run of so many, and the last tenth of its turns over the second."""
+    model.cpu_s.clear()
+    await run_to_its_end(orchestrator, turns)
+    tenth = turns // 10
+    first, last = model.us_per_turn(tenth, 2 * tenth), model.us_per_turn(-1 - tenth, -1)
+    return model.us_per_turn(0, -1), last / first
 
 
 class TurnClock(AskingModel):

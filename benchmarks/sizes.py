@@ -95,6 +95,8 @@ class Scale:
     short_turns: int = 5
     runs_at_once: int = 20
     long_turns: int = 1_000
+    long_runs: int = 3
+    """Long runs one after another, of which the median counts: a machine is quicker and slower within one."""
     streams: int = 100
     streams_at_once: int = 20
     stream_tokens: int = 300

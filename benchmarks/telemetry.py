@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,6 +21,8 @@ from typing import Annotated, Final
 import psutil
 import typer
 
+from benchmarks.launch import pid_of_server
+from benchmarks.processes import cpu_s
 from toolfleet.local.fleet import LocalFleet
 
 TOOLS: Final = "benchmarks.contenders.toolfleet_tools"
@@ -106,9 +108,9 @@ class Side:
         return self._measured({"lone": n}, n)
 
     def _measured(self, ask: dict[str, int], n: int) -> tuple[float, float]:
-        before = self._worker_us()
+        before_s = cpu_s(self._worker)
         own_us = self._told(ask)
-        return own_us / n, (self._worker_us() - before) / n
+        return own_us / n, (cpu_s(self._worker) - before_s) * 1e6 / n
 
     def _told(self, ask: dict[str, int]) -> float:
         stdin, stdout = self._orchestrator.stdin, self._orchestrator.stdout
@@ -117,11 +119,6 @@ class Side:
         stdin.write(json.dumps(ask) + "\n")
         stdin.flush()
         return float(stdout.readline())
-
-    def _worker_us(self) -> float:
-        # To the nanosecond, where psutil counts hundredths of a second; its threads do not come and go.
-        tasks = Path(f"/proc/{self._worker.pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1000
 
 
 @contextmanager
@@ -138,9 +135,26 @@ def side(way: str) -> Iterator[Side]:
         )
         with orchestrator:
             try:
-                yield Side(psutil.Process(fleet.workers[0].pid), orchestrator)
+                one = Side(psutil.Process(fleet.workers[0].pid), orchestrator)
+                one.lone(1)  # all threads are there
+                _put_on_cores(pid_of_server(fleet.settings.redis_url), fleet.workers[0].pid, orchestrator.pid)
+                yield one
             finally:
                 orchestrator.kill()
+
+
+def _put_on_cores(*processes: int) -> None:
+    """Have each process stay on a core, those of every fleet on the same ones.
+
+    Which of them share a core makes a difference of a tenth to a lone call, and the system may leave it at that.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    for number, process in enumerate(processes):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            with suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(int(thread.name), {cores[number % len(cores)]})
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ elif os.environ.get("TELEMETRY_BENCHMARK") == "sdk":
     trace.set_tracer_provider(provider)
 
 from benchmarks.contenders.toolfleet_tools import noop  # served by the workers
+from toolfleet.garbage import collect_rarely
 from toolfleet.messages import AssistantMessage, RequestedCall
 from toolfleet.orchestrator import Orchestrator
 
@@ -59,4 +60,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as every service of Toolfleet does: else all that is imported is looked through again and again
     asyncio.run(main())

@@ -6,27 +6,36 @@ orjson writes it quicker than pydantic does, which writes all others.
 
 from __future__ import annotations
 
+from typing import Final
+
 import orjson
 
 from toolfleet.calls import Failed, Returned, Submitted, ToolCall
 
+_OMITTED_WHERE_EMPTY: Final = ("tracestate", "baggage", "tenant", "subject", "version")
+
 
 def text_of_call(call: ToolCall) -> bytes:
     """Return a call as JSON. Raises PydanticSerializationError when it has none."""
-    if _says_more(call):
+    if call.attempt != 1 or call.context or call.state or call.undoes is not None:
         return call.__pydantic_serializer__.to_json(call)
+    fields: dict[str, str | int | float] = {
+        "v": call.v,
+        "call_id": call.call_id,
+        "run_id": call.run_id,
+        "tool": call.tool,
+        "arguments": call.arguments,
+        "deadline_unix_s": call.deadline_unix_s,
+        "reply_to": call.reply_to,
+    }
+    if call.traceparent is not None:
+        fields["traceparent"] = call.traceparent
+    if call.tenant or call.subject or call.version or call.tracestate or call.baggage:
+        for name in _OMITTED_WHERE_EMPTY:
+            if value := getattr(call, name):
+                fields[name] = value
     try:
-        return orjson.dumps(
-            {
-                "v": call.v,
-                "call_id": call.call_id,
-                "run_id": call.run_id,
-                "tool": call.tool,
-                "arguments": call.arguments,
-                "deadline_unix_s": call.deadline_unix_s,
-                "reply_to": call.reply_to,
-            }
-        )
+        return orjson.dumps(fields)
     except TypeError:  # half a character
         return call.__pydantic_serializer__.to_json(call)
 
@@ -39,21 +48,6 @@ def text_of_result(result: Returned | Failed | Submitted) -> bytes:
         return b'{"type":"returned","content":%b}' % orjson.dumps(result.content)
     except TypeError:
         return result.__pydantic_serializer__.to_json(result)
-
-
-def _says_more(call: ToolCall) -> bool:
-    return bool(
-        call.attempt != 1
-        or call.context
-        or call.state
-        or call.traceparent is not None
-        or call.tracestate
-        or call.baggage
-        or call.tenant
-        or call.subject
-        or call.undoes is not None
-        or call.version
-    )
 
 
 def _returns_more(result: Returned) -> bool:

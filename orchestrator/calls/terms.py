@@ -86,7 +86,8 @@ class CallTerms:
 def is_like_others(record: CallRecord, spec: ToolSpec, scope: CallScope, arguments: str) -> bool:
     """Whether a call differs from others of its tool and scope, made at this moment, in its id and arguments only."""
     is_sent_anew = record.deadline_unix_s is None and arguments is record.arguments
-    return is_sent_anew and scope.trace is None and spec.background is None and not scope.interceptors.adding
+    is_traced_apart = scope.trace is not None and scope.trace.is_sampled
+    return is_sent_anew and not is_traced_apart and spec.background is None and not scope.interceptors.adding
 
 
 def _extra_arguments(spec: ToolSpec, scope: CallScope) -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -12,6 +13,9 @@ import pytest
 
 from tests.cli.command import Terminal, read_until
 from toolfleet.local.fleet import LocalFleet
+from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.settings import Settings
 
 WAIT_S = 60
 LOGIN = ("somebody", "some-password")
@@ -46,6 +50,11 @@ async def sit_too_long() -> None:
     await asyncio.sleep(600)
 
 @tool(read_only=True)
+async def add_one(to: int) -> int:
+    "One more."
+    return to + 1
+
+@tool(read_only=True)
 async def answer() -> int:
     "The answer."
     return 42
@@ -55,8 +64,9 @@ async def answer() -> int:
 class Watched:
     """A fleet, a terminal in it, and the Flower that watches it."""
 
-    def __init__(self, terminal: Terminal, client: httpx.Client) -> None:
+    def __init__(self, terminal: Terminal, client: httpx.Client, settings: Settings) -> None:
         self.terminal = terminal
+        self.settings = settings
         self._client = client
 
     def tasks(self, tool: str) -> list[dict[str, Any]]:
@@ -95,7 +105,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             [*_, said] = read_until(process, "Flower:")
             with httpx.Client(base_url=said.split()[1], auth=LOGIN, timeout=WAIT_S) as client:
                 until(lambda: client.get("/api/workers", params={"refresh": "1"}).json(), "workers")
-                yield Watched(Terminal(folder, fleet.settings.as_environment()), client)
+                yield Watched(Terminal(folder, fleet.settings.as_environment()), client, fleet.settings)
             process.terminate()
             process.wait(WAIT_S)
 
@@ -117,6 +127,21 @@ def test_a_tool_that_takes_too_long_is_a_failure(watched: Watched) -> None:
 def test_a_tool_that_answers_is_a_success(watched: Watched) -> None:
     watched.terminal.run("run", "call answer {}")
     assert watched.until("answer", "SUCCESS")["exception"] is None
+
+
+def test_every_call_of_a_burst_is_shown_as_a_success(watched: Watched) -> None:
+    asked = tuple(
+        RequestedCall(id=str(number), name="add_one", arguments=f'{{"to": {number}}}') for number in range(2000)
+    )
+
+    async def made() -> Sequence[ToolMessage]:
+        async with Orchestrator(settings=watched.settings) as orchestrator:
+            return await orchestrator.execute(AssistantMessage(tool_calls=asked))
+
+    assert [message.content for message in asyncio.run(made())] == [str(number + 1) for number in range(2000)]
+    shown = until(lambda: len(tasks := watched.tasks("add_one")) == 2000 and tasks, "all of them")
+    assert len({task["uuid"] for task in shown}) == 2000
+    until(lambda: {task["state"] for task in watched.tasks("add_one")} == {"SUCCESS"}, "successes")
 
 
 @pytest.mark.parametrize("tool", ["sit", "sit_in_process"])

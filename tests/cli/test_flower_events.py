@@ -115,15 +115,14 @@ def test_more_than_may_wait_are_taken_in_without_rest(loop: IOLoop, monkeypatch:
 def test_what_waits_when_flower_stops_is_taken_in_before_it_is_saved(loop: IOLoop) -> None:
     seen = Seen(work_s=0.01)
     events = listening(loop, seen)
-    for number in range(10):
-        events.on_event({"type": "task-received", "number": number})
+    for number in range(12):
+        events.on_event({"type": POISON if number in {3, 4, 5} else "task-received", "number": number})
     stopped = threading.Event()
 
     def stop() -> None:
-        events.enable_events = False
+        events.persistent, events.save_state = True, stopped.set
         events.stop()
-        stopped.set()
 
     loop.add_callback(stop)
     assert stopped.wait(WAIT_S)
-    assert seen.numbers == list(range(10))
+    assert seen.numbers == [0, 1, 2, *range(6, 12)]

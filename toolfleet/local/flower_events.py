@@ -13,6 +13,10 @@ from typing import Any, Final
 import flower.app
 from flower.events import Events
 
+from toolfleet.logs import FactLog
+
+log = FactLog("toolfleet")
+
 WORK_S: Final = 0.005
 """So long at a time events are taken in, and pages wait for it."""
 
@@ -46,9 +50,12 @@ class PatientEvents(Events):  # type: ignore[misc]  # flower ships no types
             self.io_loop.add_callback(self._take_some)
 
     def stop(self) -> None:
-        """Take in what waits: it may be saved."""
-        while self._waiting:
-            self.state.event(self._waiting.popleft())
+        """Take in what waits, where it is saved."""
+        while self.persistent and self._waiting:
+            try:
+                self.state.event(self._waiting.popleft())
+            except Exception:  # as its loop would, one that Flower cannot take
+                log.exception("event_not_taken")
         super().stop()
 
     def _take_some(self) -> None:

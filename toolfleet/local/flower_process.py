@@ -52,8 +52,9 @@ def _loop_that_stands_back() -> asyncio.AbstractEventLoop:
 
 
 def _stand_back() -> None:
-    with suppress(OSError):  # there is no such file in many places, nor may everybody write to it
-        AUTOGROUP.write_text(str(NICENESS))
+    if os.getsid(0) == os.getpid():  # else it is the session of whoever has started us
+        with suppress(OSError):  # there is no such file in many places, nor may everybody write to it
+            AUTOGROUP.write_text(str(NICENESS))
     # On Linux this is for the loop's thread alone: the one that hears of events still reads in time.
     os.nice(NICENESS)
 

@@ -145,7 +145,7 @@ async def drain(stage: Stage) -> Values:
     values = {f"drain_{size}_calls_per_s": rates[size] for size in sorted(rates)}
     if len(rates) > 1:
         values["drain_ratio"] = rates[max(rates)] / rates[min(rates)]
-    return Values(values, {"drain": max(rates, default=0)})
+    return Values(values, {"drain": max(rates)})
 
 
 async def drained(stage: Stage, size: int) -> float:

@@ -64,7 +64,7 @@ class Tool(Generic[P, R]):
         functools.update_wrapper(self, function)
         # At once, so that a mistake shows where it was made; later, if a type is written below its first use.
         with suppress(NotYetDefined):
-            _ = self._declaration
+            self.__dict__["_declaration"] = self._read_with_hooks()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, as if it were no tool."""

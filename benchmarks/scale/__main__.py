@@ -38,7 +38,8 @@ def measured(axes: list[Axis], *, quick: bool, most: int, at: list[int] | None =
     if "orchestrators" in axes:
         yield from of_orchestrators(wanted["orchestrators"], calls)
     if "waiting" in axes:
-        yield from of_waiting(tuple(count for count in wanted["waiting"] if count <= most), least_calls)
+        counts = tuple(count for count in wanted["waiting"] if count <= most)
+        yield from of_waiting(counts, least_calls, beside=min(sizes["waiting"]))
     if "runs" in axes:
         yield from of_runs(wanted["runs"], least_calls)
 

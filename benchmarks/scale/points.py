@@ -80,10 +80,10 @@ def of_orchestrators(counts: tuple[int, ...], calls: int) -> Iterator[Point]:
             yield at_once(stand, "orchestrators", count, "nothing", calls)
 
 
-def of_waiting(counts: tuple[int, ...], least_calls: int = LEAST_CALLS) -> Iterator[Point]:
+def of_waiting(counts: tuple[int, ...], least_calls: int = LEAST_CALLS, *, beside: int) -> Iterator[Point]:
     """More calls in the queue: what each costs from being sent to its result, and what it takes while it waits.
 
-    The smallest number is measured before and after each other one.
+    So many as `beside` says are measured before and after each other number.
     """
 
     def of(count: int) -> Point:
@@ -91,11 +91,14 @@ def of_waiting(counts: tuple[int, ...], least_calls: int = LEAST_CALLS) -> Itera
         with standing(concurrency=SLOTS_HELD) as stand:
             return waited(stand, "waiting", count, order, least_calls)
 
-    smallest, *others = counts
-    before = of(smallest)
-    yield before
-    for count in others:
-        point, after = of(count), of(smallest)
+    before: Point | None = None
+    for count in counts:
+        if count == beside:
+            before = of(count)
+            yield before
+            continue
+        before = before or of(beside)
+        point, after = of(count), of(beside)
         yield point.model_copy(update={"beside_us": (before.cpu_us + after.cpu_us) / 2})
         before = after
 

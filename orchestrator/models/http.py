@@ -135,7 +135,7 @@ class Endpoint:
     def address(self) -> str:
         """Scheme, host and path, without user, password or query."""
         parts = urlsplit(self._base_url)
-        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # whatever stands for a port there
 
     @cached_property
     def host(self) -> str:
@@ -185,7 +185,7 @@ class Endpoint:
         """The one border between the HTTP library's exceptions and ours."""
         try:
             yield
-        except aiohttp.InvalidURL as error:
+        except (_NotHttp, aiohttp.InvalidUrlClientError, aiohttp.NonHttpUrlClientError) as error:
             raise ModelRefused(f"{self.address} is not an http(s) URL: correct base_url") from error
         except CannotUnpack as error:
             raise ModelReplyInvalid(f"{self.address} {error}") from error
@@ -199,7 +199,7 @@ class Answer:
     """An answer's media type, and its body, unpacked; an error when that grows too large or takes too long."""
 
     def __init__(self, response: aiohttp.ClientResponse, deadline: float, max_bytes: int) -> None:
-        self.media_type = essence_of(response.headers.get("content-type", ""))
+        self.media_type = encodable(essence_of(response.headers.get("content-type", "")))
         self._content = response.content
         self._deadline = deadline
         self._max_bytes = max_bytes
@@ -237,8 +237,14 @@ class Answer:
         return body[:max_bytes]
 
 
+class _NotHttp(Exception):
+    """The address of a provider is none."""
+
+
 def open_session(base_url: str, options: HttpOptions) -> aiohttp.ClientSession:
-    """Return connections for one provider, which trust the certificates that httpx would."""
+    """Return connections for one provider, which trust the certificates that httpx would. Raises _NotHttp."""
+    if not _is_http(base_url):
+        raise _NotHttp(base_url)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=httpx.create_ssl_context()),
         # A proxy from the environment is for the outside world; it could not reach this machine's own servers.
@@ -250,6 +256,14 @@ def open_session(base_url: str, options: HttpOptions) -> aiohttp.ClientSession:
     )
 
 
+def _is_http(base_url: str) -> bool:
+    try:
+        parts = urlsplit(base_url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, or brackets
+        return False
+
+
 async def _hang_up(response: aiohttp.ClientResponse) -> None:
     """Release the connection. What it reports now concerns nobody: the answer has been read, or given up."""
     with contextlib.suppress(*CONNECTION_ERRORS):
@@ -258,8 +272,9 @@ async def _hang_up(response: aiohttp.ClientResponse) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Return the innermost reason."""
-    reason = error.__cause__ or error
+    """Return the innermost reason that says something."""
+    says_it_itself = isinstance(error, TimeoutError | aiohttp.ClientPayloadError)
+    reason = error if says_it_itself else error.__cause__ or error
     # One line: aiohttp draws a little arrow under the byte that it could not read.
     return " ".join(str(reason).split()) or type(reason).__name__
 

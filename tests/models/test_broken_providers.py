@@ -73,6 +73,39 @@ async def test_a_server_that_asks_for_too_much_patience_is_given_up_at_once(ask)
         await ask([replace(BUSY, retry_after="3600")])
 
 
+@pytest.mark.parametrize(
+    "base_url",
+    ["localhost:11434/v1", "ftp://127.0.0.1/v1", "not-a-url", "http://", "http://127.0.0.1:99999/v1", "//x/v1"],
+)
+async def test_an_address_that_is_none_of_http_is_refused_at_once(events_of, quick, base_url):
+    client = OpenAIChat("m", base_url=base_url, api_key="k", http=replace(quick, first_wait_s=60.0, max_wait_s=60.0))
+    try:
+        with pytest.raises(ModelRefused, match=r"is not an http\(s\) URL: correct base_url"):
+            await events_of(client, HELLO)
+    finally:
+        await client.aclose()
+
+
+async def test_a_proxy_that_is_none_is_not_blamed_on_the_address(events_of, quick, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "proxy:3128")
+    client = OpenAIChat("m", base_url="http://example.invalid/v1", api_key="k", http=replace(quick, attempts=1))
+    try:
+        with pytest.raises(ModelUnreachable, match="proxy:3128"):
+            await events_of(client, HELLO)
+    finally:
+        await client.aclose()
+
+
+async def test_a_reply_that_is_cut_in_the_middle_is_no_bad_request(ask, quick):
+    with pytest.raises(ModelUnreachable, match="payload is not completed"):
+        await ask([CutStream(after_chunks=3)], http=replace(quick, attempts=1))
+
+
+async def test_a_silent_server_is_said_to_be_silent(ask, quick):
+    with pytest.raises(ModelUnreachable, match="Timeout on reading"):
+        await ask([Hang()], http=replace(quick, attempts=1, silence_s=0.2))
+
+
 async def test_attempts_run_out(ask, quick):
     with pytest.raises(ModelUnreachable, match=r"503 .*told to fail.*asked 3 times"):
         await ask([ErrorStatus(503)] * 9, http=replace(quick, attempts=3))

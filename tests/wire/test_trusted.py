@@ -15,6 +15,7 @@ from toolfleet.orchestrator.run.transcript import to_message
 from toolfleet.orchestrator.run.updates import CallEnded, CallStarted
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.tool import ToolSpec
+from toolfleet.tracing import Trace
 from toolfleet.trusted import changed, trusted
 from toolfleet.wire import Seal
 
@@ -110,6 +111,8 @@ def terms(settings) -> CallTerms:
     return CallTerms(settings, "o", Agents((), model="none", max_turns=1, max_depth=1))
 
 
+UNRECORDED = f"00-{'a' * 32}-{'b' * 16}-00"
+RECORDED = f"00-{'a' * 32}-{'b' * 16}-01"
 RECORD = CallRecord(call_id="r.1.0", turn=1, requested_id="1", tool="t", arguments="{}")
 SPEC = ToolSpec(name="t", description="", input_schema={"type": "object"})
 
@@ -133,7 +136,14 @@ def test_every_call_is_sent_as_it_would_be_with_all_of_it_validated(terms, field
 
 @given(
     fields=st.fixed_dictionaries(
-        {}, optional={"context": OBJECTS, "values": OBJECTS, "tenant": TEXTS, "subject": TEXTS}
+        {},
+        optional={
+            "context": OBJECTS,
+            "values": OBJECTS,
+            "tenant": TEXTS,
+            "subject": TEXTS,
+            "trace": st.builds(Trace, traceparent=st.just(UNRECORDED), tracestate=TEXTS, baggage=TEXTS),
+        },
     ),
     arguments=TEXTS,
 )
@@ -145,6 +155,14 @@ def test_a_call_that_is_made_like_another_of_its_tool_is_what_it_would_be_alone(
     like = changed(terms.tool_call(RECORD, SPEC, scope, RECORD.arguments), call_id="r.1.1", arguments=arguments)
     alone = terms.tool_call(other, SPEC, scope, other.arguments)
     assert (like, like.model_dump_json()) == (alone, alone.model_dump_json())
+
+
+def test_calls_of_a_trace_that_is_recorded_have_spans_of_their_own(terms):
+    scope = CallScope(run_id="r", offered={"t": SPEC}, trace=Trace(traceparent=RECORDED))
+    assert not is_like_others(RECORD, SPEC, scope, RECORD.arguments)
+    other = RECORD.model_copy(update={"call_id": "r.1.1"})
+    spans = {terms.tool_call(each, SPEC, scope, each.arguments).traceparent for each in (RECORD, other)}
+    assert len(spans) == 2
 
 
 def test_a_call_whose_arguments_were_changed_or_that_was_sent_before_is_made_by_itself():

@@ -30,6 +30,10 @@ MOST_WAITING: Final = 50_000
 """With more that wait there is no rest: they would fill the memory of a fleet that is always as busy."""
 
 
+STOP_WITHIN_S: Final = 1.0
+"""How long the last ones may take; whoever stops Flower waits for some seconds."""
+
+
 class PatientEvents(Events):  # type: ignore[misc]  # flower ships no types
     """Flower's events, in the order in which they came."""
 
@@ -50,8 +54,11 @@ class PatientEvents(Events):  # type: ignore[misc]  # flower ships no types
             self.io_loop.add_callback(self._take_some)
 
     def stop(self) -> None:
-        """Take in what waits, where it is saved."""
-        while self.persistent and self._waiting:
+        """Take in what waits, where it is saved, as far as there is time: it must come to be saved."""
+        until_s = time.monotonic() + STOP_WITHIN_S
+        for _ in range(len(self._waiting)) if self.persistent else ():
+            if time.monotonic() > until_s:
+                break
             try:
                 self.state.event(self._waiting.popleft())
             except Exception:  # as its loop would, one that Flower cannot take

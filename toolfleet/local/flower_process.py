@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +28,8 @@ NICENESS: Final = 19
 AUTOGROUP: Final = Path("/proc/self/autogroup")
 """Linux on a desktop or a bare server shares the processor among sessions first, and Flower has one of its own."""
 
+AGAIN_S: Final = 0.3
+
 
 def main() -> None:
     """Run Flower until SIGTERM."""
@@ -45,18 +46,26 @@ def main() -> None:
 
 
 def _loop_that_stands_back() -> asyncio.AbstractEventLoop:
-    """Return the loop for Flower. It is woken for each event, which with asyncio's is a write to a pipe."""
+    """Return the loop for Flower."""
     loop = new_event_loop()
-    loop.call_soon(_stand_back)  # once it serves
+    loop.call_soon(_stand_back, loop)  # once it serves
     return loop
 
 
-def _stand_back() -> None:
-    if os.getsid(0) == os.getpid():  # else it is the session of whoever has started us
-        with suppress(OSError):  # there is no such file in many places, nor may everybody write to it
-            AUTOGROUP.write_text(str(NICENESS))
-    # On Linux this is for the loop's thread alone: the one that hears of events still reads in time.
+def _stand_back(loop: asyncio.AbstractEventLoop) -> None:
+    # On Linux this is for the loop's thread alone: the one that hears of events goes before it.
     os.nice(NICENESS)
+    if os.getsid(0) == os.getpid():  # else it is the session of whoever has started us
+        _let_the_session_stand_back(loop)
+
+
+def _let_the_session_stand_back(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        AUTOGROUP.write_text(str(NICENESS))
+    except BlockingIOError:  # the kernel takes ten of these in a second, of all sessions
+        loop.call_later(AGAIN_S, _let_the_session_stand_back, loop)
+    except OSError:
+        pass  # there is no such file in many places, nor may everybody write to it
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from tornado.ioloop import IOLoop
 
 from toolfleet.local import flower_events
 from toolfleet.local.flower_events import PatientEvents
+from toolfleet.local.session_niceness import AUTOGROUP
 
 WAIT_S = 30.0
 POISON = "poison"
@@ -110,6 +113,51 @@ def test_more_than_may_wait_are_taken_in_without_rest(loop: IOLoop, monkeypatch:
     until(seen, 8)
     pauses_s = [later - earlier for earlier, later in zip(seen.at_s, seen.at_s[1:], strict=False)]
     assert [pause_s > 0.9 for pause_s in pauses_s[:7]] == [*[False] * 6, True]
+
+
+def test_flower_goes_last_until_more_wait_than_it_may_keep(loop: IOLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int] = []
+    refused = iter([True])  # as the kernel does where too many ask
+
+    def say(niceness: int) -> bool:
+        if next(refused, False):
+            return False
+        said.append(niceness)
+        return True
+
+    monkeypatch.setattr(flower_events, "set_session_niceness", say)
+    monkeypatch.setattr(flower_events, "REST_S", 0.0)
+    monkeypatch.setattr(flower_events, "MOST_WAITING", 20)
+    seen = Seen(work_s=0.002)
+    events = listening(loop, seen)
+    loop.add_callback(lambda: [events.on_event({"type": "task-received", "number": number}) for number in range(8)])
+    until(seen, 8)
+    assert said == [19]
+    loop.add_callback(lambda: [events.on_event({"type": "task-received", "number": number}) for number in range(60)])
+    until(seen, 68)
+    assert said == [19, 0, 19]
+
+
+def test_a_session_stands_back_and_comes_forward_again() -> None:
+    asked = """
+import os, time
+from toolfleet.local.session_niceness import AUTOGROUP, set_session_niceness
+for niceness in (19, 0):
+    while not set_session_niceness(niceness):
+        time.sleep(0.05)
+    # Where the kernel has no such thing, nothing happens.
+    told = AUTOGROUP.read_text().split()[-1] if os.access(AUTOGROUP, os.W_OK) else niceness
+    print(told, os.nice(0))
+"""
+    ours = subprocess.run([sys.executable, "-c", asked], start_new_session=True, check=True, stdout=subprocess.PIPE)
+    assert ours.stdout.splitlines() == [b"19 0", b"0 0"]
+
+
+def test_a_session_that_others_have_begun_is_left_alone() -> None:
+    asked = "from toolfleet.local.session_niceness import set_session_niceness; assert set_session_niceness(19)"
+    before = AUTOGROUP.read_text() if AUTOGROUP.exists() else ""
+    subprocess.run([sys.executable, "-c", asked], check=True)
+    assert (AUTOGROUP.read_text() if AUTOGROUP.exists() else "") == before
 
 
 def test_what_waits_when_flower_stops_is_taken_in_before_it_is_saved(loop: IOLoop) -> None:

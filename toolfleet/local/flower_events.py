@@ -1,7 +1,8 @@
 """How Flower hears of calls without slowing them: many events at a time, and of a burst a part now and then.
 
 Flower takes in each event by a callback of its own on its loop. Two events tell of a call, and to take them in costs
-about what the call costs its worker; in a burst they would take a core from the calls that they tell of.
+about what the call costs its worker; in a burst they would take a core from the calls that they tell of. So it goes
+last, until more wait than it may keep: a fleet that is always busy is slowed down rather than told of wrongly.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 import flower.app
 from flower.events import Events
 
+from toolfleet.local.session_niceness import set_session_niceness
 from toolfleet.logs import FactLog
 
 log = FactLog("toolfleet")
@@ -27,7 +29,10 @@ CALM_S: Final = 0.2
 """Once none has come in for so long, the rest are taken in at once. Workers send theirs every 50 ms."""
 
 MOST_WAITING: Final = 50_000
-"""With more that wait there is no rest: they would fill the memory of a fleet that is always as busy."""
+"""With more that wait there is no rest, and Flower goes last no more until half of them are taken in."""
+
+LAST: Final = 19
+"""The nice value of who gets the processor when nobody else wants it."""
 
 
 STOP_WITHIN_S: Final = 1.0
@@ -42,6 +47,7 @@ class PatientEvents(Events):  # type: ignore[misc]  # flower ships no types
         self._waiting: deque[dict[str, Any]] = deque()
         self._is_due = False
         """Whether the loop is to take in more. Whoever changes it looks for events that wait afterwards."""
+        self._goes_last = False
         self._came_s = 0.0
         """When the last one came, by the monotonic clock."""
 
@@ -67,6 +73,7 @@ class PatientEvents(Events):  # type: ignore[misc]  # flower ships no types
 
     def _take_some(self) -> None:
         until_s = time.monotonic() + WORK_S
+        self._mind_the_others()
         try:
             while self._waiting and time.monotonic() < until_s:
                 self.state.event(self._waiting.popleft())
@@ -75,6 +82,12 @@ class PatientEvents(Events):  # type: ignore[misc]  # flower ships no types
             if self._waiting:
                 self._is_due = True
                 self.io_loop.call_later(self._rest_s(), self._take_some)
+
+    def _mind_the_others(self) -> None:
+        waiting = len(self._waiting)
+        may_go_last = waiting < (MOST_WAITING if self._goes_last else MOST_WAITING // 2)
+        if may_go_last != self._goes_last and set_session_niceness(LAST if may_go_last else 0):
+            self._goes_last = may_go_last
 
     def _rest_s(self) -> float:
         more_come = time.monotonic() - self._came_s < CALM_S

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from pathlib import Path
 from typing import Final
 
 from toolfleet.broker import celery_app
@@ -22,13 +21,8 @@ from toolfleet.settings import read_settings
 KILL_AFTER_S: Final = 3.0
 """It may wait for ever for workers and a server that are gone, and has nothing to lose."""
 
-NICENESS: Final = 19
-"""Calls go first where both want the processor: the events of a call cost it about what the call costs its worker."""
-
-AUTOGROUP: Final = Path("/proc/self/autogroup")
-"""Linux on a desktop or a bare server shares the processor among sessions first, and Flower has one of its own."""
-
-AGAIN_S: Final = 0.3
+NICENESS: Final = 5
+"""Calls go first where both want the processor; of its session, `flower_events.py` sees to that."""
 
 
 def main() -> None:
@@ -48,24 +42,9 @@ def main() -> None:
 def _loop_that_stands_back() -> asyncio.AbstractEventLoop:
     """Return the loop for Flower."""
     loop = new_event_loop()
-    loop.call_soon(_stand_back, loop)  # once it serves
+    # Once it serves. On Linux this is for the loop's thread alone: the one that hears of events goes before it.
+    loop.call_soon(os.nice, NICENESS)
     return loop
-
-
-def _stand_back(loop: asyncio.AbstractEventLoop) -> None:
-    # On Linux this is for the loop's thread alone: the one that hears of events goes before it.
-    os.nice(NICENESS)
-    if os.getsid(0) == os.getpid():  # else it is the session of whoever has started us
-        _let_the_session_stand_back(loop)
-
-
-def _let_the_session_stand_back(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        AUTOGROUP.write_text(str(NICENESS))
-    except BlockingIOError:  # the kernel takes ten of these in a second, of all sessions
-        loop.call_later(AGAIN_S, _let_the_session_stand_back, loop)
-    except OSError:
-        pass  # there is no such file in many places, nor may everybody write to it
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def table_of(points: Sequence[Point], title: str) -> Table:
         "calls",
         "calls/s",
         "µs a call",
-        "over the first",
+        "over the smallest",
         "orchestrator",
         "worker",
         "Redis",

@@ -185,7 +185,7 @@ class Endpoint:
         """The one border between the HTTP library's exceptions and ours."""
         try:
             yield
-        except (_NotHttp, aiohttp.InvalidUrlClientError, aiohttp.NonHttpUrlClientError) as error:
+        except aiohttp.InvalidUrlClientError as error:
             raise ModelRefused(f"{self.address} is not an http(s) URL: correct base_url") from error
         except CannotUnpack as error:
             raise ModelReplyInvalid(f"{self.address} {error}") from error
@@ -237,14 +237,13 @@ class Answer:
         return body[:max_bytes]
 
 
-class _NotHttp(Exception):
-    """The address of a provider is none."""
-
-
 def open_session(base_url: str, options: HttpOptions) -> aiohttp.ClientSession:
-    """Return connections for one provider, which trust the certificates that httpx would. Raises _NotHttp."""
+    """Return connections for one provider, which trust the certificates that httpx would.
+
+    Raises InvalidUrlClientError: for most of what is no address of HTTP aiohttp has other errors, or an assertion.
+    """
     if not _is_http(base_url):
-        raise _NotHttp(base_url)
+        raise aiohttp.InvalidUrlClientError(base_url)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=httpx.create_ssl_context()),
         # A proxy from the environment is for the outside world; it could not reach this machine's own servers.

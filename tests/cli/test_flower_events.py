@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -61,6 +61,17 @@ def listening(loop: IOLoop, seen: Seen) -> PatientEvents:
     return events
 
 
+def tell(events: PatientEvents, count: int, *, poison: Collection[int] = ()) -> None:
+    """Tell it of so many events, some of which Flower cannot take."""
+    for number in range(count):
+        events.on_event({"type": POISON if number in poison else "task-received", "number": number})
+
+
+def rests(seen: Seen) -> list[bool]:
+    """Whether there was a rest after each event but the last, where one takes a second."""
+    return [later - earlier > 0.9 for earlier, later in zip(seen.at_s, seen.at_s[1:], strict=False)]
+
+
 def until(seen: Seen, count: int) -> None:
     give_up = time.monotonic() + WAIT_S
     while len(seen.numbers) < count:
@@ -71,8 +82,7 @@ def until(seen: Seen, count: int) -> None:
 def test_every_event_is_taken_in_once_in_its_order(loop: IOLoop) -> None:
     seen = Seen()
     events = listening(loop, seen)
-    for number in range(20_000):
-        events.on_event({"type": "task-received", "number": number})
+    tell(events, 20_000)
     until(seen, 20_000)
     assert seen.numbers == list(range(20_000))
 
@@ -80,8 +90,7 @@ def test_every_event_is_taken_in_once_in_its_order(loop: IOLoop) -> None:
 def test_an_event_that_flower_cannot_take_holds_up_no_other(loop: IOLoop) -> None:
     seen = Seen(work_s=0.001)
     events = listening(loop, seen)
-    for number in range(30):
-        events.on_event({"type": POISON if number % 3 == 0 else "task-received", "number": number})
+    tell(events, 30, poison=range(0, 30, 3))
     until(seen, 20)
     assert seen.numbers == [number for number in range(30) if number % 3]
 
@@ -93,13 +102,11 @@ def test_the_loop_rests_while_events_come_and_takes_in_the_rest_at_once_when_non
     monkeypatch.setattr(flower_events, "REST_S", 1.0)
     seen = Seen(work_s=0.01)
     events = listening(loop, seen)
-    for number in range(20):
-        events.on_event({"type": "task-received", "number": number})
+    tell(events, 20)
     until(seen, 20)
     assert seen.numbers == list(range(20))
-    pauses_s = [later - earlier for earlier, later in zip(seen.at_s, seen.at_s[1:], strict=False)]
     # One rest, after the first; by its end none has come for long, and the others follow each other.
-    assert [pause_s > 0.9 for pause_s in pauses_s] == [True, *[False] * 18]
+    assert rests(seen) == [True, *[False] * 18]
 
 
 def test_more_than_may_wait_are_taken_in_without_rest(loop: IOLoop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +115,9 @@ def test_more_than_may_wait_are_taken_in_without_rest(loop: IOLoop, monkeypatch:
     monkeypatch.setattr(flower_events, "MOST_WAITING", 10)
     seen = Seen(work_s=0.01)
     events = listening(loop, seen)
-    for number in range(16):
-        events.on_event({"type": "task-received", "number": number})
+    tell(events, 16)
     until(seen, 8)
-    pauses_s = [later - earlier for earlier, later in zip(seen.at_s, seen.at_s[1:], strict=False)]
-    assert [pause_s > 0.9 for pause_s in pauses_s[:7]] == [*[False] * 6, True]
+    assert rests(seen)[:7] == [*[False] * 6, True]
 
 
 def test_flower_goes_last_until_more_wait_than_it_may_keep(loop: IOLoop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +135,10 @@ def test_flower_goes_last_until_more_wait_than_it_may_keep(loop: IOLoop, monkeyp
     monkeypatch.setattr(flower_events, "MOST_WAITING", 20)
     seen = Seen(work_s=0.002)
     events = listening(loop, seen)
-    loop.add_callback(lambda: [events.on_event({"type": "task-received", "number": number}) for number in range(8)])
+    loop.add_callback(tell, events, 8)
     until(seen, 8)
     assert said == [19]
-    loop.add_callback(lambda: [events.on_event({"type": "task-received", "number": number}) for number in range(60)])
+    loop.add_callback(tell, events, 60)
     until(seen, 68)
     assert said == [19, 0, 19]
 
@@ -163,8 +168,7 @@ def test_a_session_that_others_have_begun_is_left_alone() -> None:
 def test_what_waits_when_flower_stops_is_taken_in_before_it_is_saved(loop: IOLoop) -> None:
     seen = Seen(work_s=0.01)
     events = listening(loop, seen)
-    for number in range(12):
-        events.on_event({"type": POISON if number in {3, 4, 5} else "task-received", "number": number})
+    tell(events, 12, poison={3, 4, 5})
     stopped = threading.Event()
 
     def stop() -> None:

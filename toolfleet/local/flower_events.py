@@ -34,7 +34,6 @@ MOST_WAITING: Final = 50_000
 LAST: Final = 19
 """The nice value of who gets the processor when nobody else wants it."""
 
-
 STOP_WITHIN_S: Final = 1.0
 """How long the last ones may take; whoever stops Flower waits for some seconds."""
 

@@ -82,7 +82,7 @@ async def _run(
         with clock:
             if interceptors or tool.interceptors:
                 value = await _invoke_through((*interceptors, *tool.interceptors), tool, arguments, context, threads)
-            elif tool.is_async:
+            elif tool.is_async:  # as `_invoke` has it, with a coroutine less for each call
                 value = await tool.invoke(arguments, context)
             else:
                 value = await _invoke(tool, arguments, context, threads)

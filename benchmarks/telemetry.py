@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,6 +21,7 @@ from typing import Annotated, Final
 import psutil
 import typer
 
+from benchmarks.cores import cores, put_on_cores
 from benchmarks.launch import pid_of_server
 from benchmarks.processes import cpu_s
 from toolfleet.local.fleet import LocalFleet
@@ -137,24 +138,16 @@ def side(way: str) -> Iterator[Side]:
             try:
                 one = Side(psutil.Process(fleet.workers[0].pid), orchestrator)
                 one.lone(1)  # all threads are there
-                _put_on_cores(pid_of_server(fleet.settings.redis_url), fleet.workers[0].pid, orchestrator.pid)
+                _stay(pid_of_server(fleet.settings.redis_url), fleet.workers[0].pid, orchestrator.pid)
                 yield one
             finally:
                 orchestrator.kill()
 
 
-def _put_on_cores(*processes: int) -> None:
-    """Have each process stay on a core, those of every fleet on the same ones.
-
-    Which of them share a core makes a difference of a tenth to a lone call, and the system may leave it at that.
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    cores = sorted(os.sched_getaffinity(0))
-    for number, process in enumerate(processes):
-        for thread in Path(f"/proc/{process}/task").iterdir():
-            with suppress(ProcessLookupError):  # it has ended
-                os.sched_setaffinity(int(thread.name), {cores[number % len(cores)]})
+def _stay(*processes: int) -> None:
+    """Have each process stay on a core, those of every fleet on the same ones."""
+    if every := cores():
+        put_on_cores({process: {every[number % len(every)]} for number, process in enumerate(processes)})
 
 
 if __name__ == "__main__":

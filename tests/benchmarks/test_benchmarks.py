@@ -63,6 +63,8 @@ VALUES = {
     "latency_p99_ms",
     "burst_calls_per_s",
     "conversations_calls_per_s",
+    "burst_on_own_core",
+    "conversations_on_own_core",
     "sleep_fanout_s",
     "drain_10_calls_per_s",
     "drain_100_calls_per_s",

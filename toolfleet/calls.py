@@ -30,8 +30,8 @@ class Record(BaseModel):
     if not TYPE_CHECKING:  # which sees the fields, as pydantic's plugin tells it
 
         def __init__(self, /, **fields: Any) -> None:
-            try:
-                super().__init__(**fields)
+            try:  # as `BaseModel` does it, without the way through it
+                self.__pydantic_validator__.validate_python(fields, self_instance=self)
             except ValidationError as error:
                 check_options(type(self).__name__, fields, type(self).model_fields)
                 raise error from None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal, Self
 
 import orjson
@@ -34,8 +33,6 @@ ANSWERS_MAX: Final = 10_000
 
 TASK_RESULT: Final = "task_result"
 TASK_CANCEL: Final = "task_cancel"
-
-_BACKGROUND: Final = attrgetter("background")
 
 Fetched = Callable[[str, Returned | Failed], None]
 
@@ -110,14 +107,14 @@ BUILT_IN: Final = {
 """Answered by the orchestrator, never sent to a worker."""
 
 
-def built_in_for(run: Run, tools: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
-    """Those that a run's model has a use for, who is offered these tools.
+def built_in_for(run: Run, *, run_in_background: bool) -> dict[str, ToolSpec]:
+    """Those that a run's model has a use for; `run_in_background`: it may have calls of a tool that it is offered.
 
     Tasks with slow="handle", or where it may have calls run in the background, or had; reading on once a result was too
     large.
     """
     tally = run.tally
-    has_tasks = run.terms.slow == "handle" or tally.has_tasks or any(map(_BACKGROUND, tools.values()))
+    has_tasks = run_in_background or run.terms.slow == "handle" or tally.has_tasks
     if not (has_tasks or tally.has_artifacts):
         return {}
     names = [TASK_RESULT, TASK_CANCEL] if has_tasks else []

@@ -5,7 +5,7 @@ Puts together the catalog, agents, the built-in tools, and the tools that the mo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -90,6 +90,25 @@ class _Choice(NamedTuple):
     versions: tuple[tuple[str, int], ...]
 
 
+class _Tools(NamedTuple):
+    """What workers and agents serve of a choice, and what holds of all of it: that is not asked anew in each turn."""
+
+    specs: Mapping[str, ToolSpec]
+    are_some_tenants: bool
+    """Whether any of them is served for one tenant only."""
+    run_in_background: bool
+    """Whether the model may have calls of any run in the background."""
+
+    @classmethod
+    def of(cls, specs: Mapping[str, ToolSpec]) -> _Tools:
+        """These tools."""
+        return cls(specs, any(spec.tenant for spec in specs.values()), any(spec.background for spec in specs.values()))
+
+    def of_tenant(self, tenant: str) -> _Tools:
+        """Those that are served for a tenant's calls."""
+        return _Tools.of(of_tenant(self.specs, tenant)) if self.are_some_tenants else self
+
+
 class Offering:
     """What runs are offered."""
 
@@ -111,7 +130,7 @@ class Offering:
         self._resolve = resolve
         self._interceptors = interceptors or Interceptors()
         self._search = search
-        self._chosen: dict[_Choice, dict[str, ToolSpec]] = {}
+        self._chosen: dict[_Choice, _Tools] = {}
         self._chosen_of: Mapping[str, ToolSpec] = {}
         self._versions = PinnedVersions(catalog)
 
@@ -178,7 +197,7 @@ class Offering:
             asked = SearchArguments.model_validate_json(arguments or "{}")
         except ValidationError as error:
             return bad_arguments(SEARCH_TOOLS, error)
-        ranked = self._search(asked.query, list((await self._tools(run, run.terms.tools)).values()))
+        ranked = self._search(asked.query, list((await self._tools(run, run.terms.tools)).specs.values()))
         found = (await ranked if isinstance(ranked, Awaitable) else ranked)[: asked.limit]
         shown = [{"name": spec.name, "description": spec.description} for spec in found]
         said = {"tools": shown, "note": "call them in your next reply" if shown else "nothing fits; use other words"}
@@ -186,17 +205,15 @@ class Offering:
 
     async def _visible(self, run: Run, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:
         tools = await self._tools(run, names)
-        if len(tools) > self._max_offered:
-            found = found_in(run)
-            tools = {name: spec for name, spec in tools.items() if name in found or ALWAYS_VISIBLE in spec.tags} | {
-                SEARCH_TOOLS: SEARCH_SPEC
-            }
-        return _with(tools, self._contributed(run), built_in_for(run, tools))
+        if len(tools.specs) > self._max_offered:
+            tools = _Tools.of({**_shown_of_many(tools.specs, found_in(run)), SEARCH_TOOLS: SEARCH_SPEC})
+        built_in = built_in_for(run, run_in_background=tools.run_in_background)
+        return _with(tools.specs, self._contributed(run), built_in)
 
     def _contributed(self, run: Run) -> Mapping[str, ToolSpec]:
         return self._interceptors.chosen(run.terms.interceptors).specs
 
-    async def _tools(self, run: Run, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:
+    async def _tools(self, run: Run, names: Sequence[str] | None) -> _Tools:
         """What workers and agents serve of these, remembered for each choice as long as workers serve the same."""
         choice = _Choice(
             None if names is None else tuple(names),
@@ -211,13 +228,13 @@ class Offering:
         if tools is None:
             choose = partial(self._choose, choice)
             try:
-                tools = await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool)
+                tools = _Tools.of(await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool))
             except VersionGone as gone:
                 self._versions.give_up(gone)
                 return await self._tools(run, names)  # without it; another one may be gone as well
             if offered is self._chosen_of:
                 self._chosen[choice] = tools
-        return of_tenant(tools, run.terms.tenant)
+        return tools.of_tenant(run.terms.tenant)
 
     async def _choose(self, choice: _Choice) -> dict[str, ToolSpec]:
         agents = self._agents.choose(choice.names, depth=choice.depth)
@@ -266,6 +283,11 @@ def _own_meaning(name: str, chain: Chain, agents: Mapping[str, ToolSpec]) -> str
     if name in BUILT_IN_NAMES:
         return BUILT_IN_TOOL
     return AGENT if name in agents else of_interceptor(chain.brought[name].owner)
+
+
+def _shown_of_many(tools: Mapping[str, ToolSpec], found: Collection[str]) -> dict[str, ToolSpec]:
+    """Those that are shown where there are too many to show all."""
+    return {name: spec for name, spec in tools.items() if name in found or ALWAYS_VISIBLE in spec.tags}
 
 
 def found_in(run: Run) -> set[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx
@@ -166,13 +167,30 @@ class Endpoint:
             await self._session.close()
 
     async def _send(self, path: str, body: Mapping[str, Any], accept: str, deadline: float) -> aiohttp.ClientResponse:
+        if "authorization" in self._headers and "@" in urlsplit(self._base_url).netloc:
+            key = self._credentials.key_variable
+            raise ModelRefused(
+                f"{self.address} was given a user in base_url beside the key ({key}): remove one of them"
+            )
         session = self._session = self._session or open_session(self._base_url, self._options)
         content = _encoded(body)
         headers = {**self._headers, "accept": accept, "content-length": str(len(content))}
+        url, proxy = self._base_url + path, self._proxy
         async with asyncio.timeout_at(deadline):
             return await session.post(
-                self._base_url + path, data=_in_pieces(content), headers=headers, allow_redirects=False
+                url, data=_in_pieces(content), headers=headers, proxy=proxy, allow_redirects=False
             )
+
+    @cached_property
+    def _proxy(self) -> str | None:
+        """Through whom the provider is asked; None for nobody. Looked up once, and not in a thread for each request.
+
+        One that the environment names is for the outside world: it could not reach this machine's own servers.
+        """
+        host = self.host
+        if host in _LOOPBACK_HOSTS or proxy_bypass(host):
+            return None
+        return getproxies().get(urlsplit(self._base_url).scheme)
 
     async def _fault(self, response: aiohttp.ClientResponse, answer: Answer) -> Exception:
         body = await answer.beginning(MAX_ERROR_BYTES)
@@ -246,8 +264,6 @@ def open_session(base_url: str, options: HttpOptions) -> aiohttp.ClientSession:
         raise aiohttp.InvalidUrlClientError(base_url)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=httpx.create_ssl_context()),
-        # A proxy from the environment is for the outside world; it could not reach this machine's own servers.
-        trust_env=urlsplit(base_url).hostname not in _LOOPBACK_HOSTS,
         # No limit of its own for the wait for a connection: it is part of timeout_s.
         timeout=aiohttp.ClientTimeout(sock_connect=options.connect_s, sock_read=options.silence_s),
         auto_decompress=False,

@@ -1,12 +1,14 @@
 import asyncio
 import socket
 import time
+from base64 import b64encode
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from aiohttp import web
 
 from toolfleet.messages import RequestedCall, UserMessage
 from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
@@ -94,6 +96,63 @@ async def test_a_proxy_that_is_none_is_not_blamed_on_the_address(events_of, quic
             await events_of(client, HELLO)
     finally:
         await client.aclose()
+
+
+@pytest.fixture
+async def proxy(monkeypatch):
+    """A server that answers for any host in plain HTTP, and the environment names it as the proxy; its requests."""
+    seen: list[web.Request] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request)
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "through a proxy"}}
+        return web.json_response({"id": "x", "object": "chat.completion", "model": "m", "choices": [choice]})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://clerk:of-the-proxy@127.0.0.1:{runner.addresses[0][1]}")
+    yield seen
+    await runner.cleanup()
+
+
+async def ask_through_a_proxy(events_of, quick, base_url):
+    client = OpenAIChat("m", base_url=base_url, api_key="k", stream=False, http=replace(quick, attempts=1))
+    try:
+        return (await events_of(client, HELLO))[-1].message.content
+    finally:
+        await client.aclose()
+
+
+async def test_a_provider_is_asked_through_the_proxy_of_the_environment_with_its_key_and_the_proxys_password(
+    events_of, quick, proxy, monkeypatch, tmp_path
+):
+    # For other programs: what it has of the provider's host is no key.
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine models.example login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert await ask_through_a_proxy(events_of, quick, "http://models.example/v1") == "through a proxy"
+    [request] = proxy
+    assert request.host == "models.example"
+    assert request.headers["authorization"] == "Bearer k"
+    assert request.headers["proxy-authorization"] == f"Basic {b64encode(b'clerk:of-the-proxy').decode()}"
+
+
+async def test_what_the_environment_excepts_is_asked_without_the_proxy(events_of, quick, proxy, monkeypatch):
+    monkeypatch.setenv("no_proxy", "models.invalid")
+    with pytest.raises(ModelUnreachable, match=r"models\.invalid"):
+        await ask_through_a_proxy(events_of, quick, "http://models.invalid/v1")
+    assert proxy == []
+
+
+async def test_a_user_in_the_address_beside_a_key_is_refused_in_words_without_the_password(events_of, quick):
+    with pytest.raises(ModelRefused, match="a user in base_url beside the key") as refused:
+        await ask_through_a_proxy(events_of, quick, "http://somebody:hidden@models.invalid/v1")
+    assert "hidden" not in str(refused.value)
 
 
 async def test_a_reply_that_is_cut_in_the_middle_is_no_bad_request(ask, quick):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import orjson
 import uvloop
@@ -20,7 +21,9 @@ TOKEN = "token "
 
 def events(tokens: int) -> list[bytes]:
     """A reply of so many tokens, one event for each, and its end; as chunks of HTTP."""
-    said = [{"index": 0, "delta": {"content": TOKEN}, "finish_reason": None} for _ in range(tokens)]
+    said: list[dict[str, Any]] = [
+        {"index": 0, "delta": {"content": TOKEN}, "finish_reason": None} for _ in range(tokens)
+    ]
     said.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     completions = [
         {"id": "canned", "object": "chat.completion.chunk", "created": 0, "model": "canned", "choices": [choice]}

@@ -100,8 +100,13 @@ def sized(size: Scale, *, rounds: int | None, limit_s: float | None) -> Scale:
         size = replace(size, rounds=rounds)
     if limit_s is not None:
         # A trial takes several figures, some of them several times.
-        limits = dict.fromkeys(("figure_limit_s", "long_figure_limit_s", "drain_limit_s"), limit_s)
-        size = replace(size, **limits, trial_timeout_s=10 * limit_s + 120)
+        size = replace(
+            size,
+            figure_limit_s=limit_s,
+            long_figure_limit_s=limit_s,
+            drain_limit_s=limit_s,
+            trial_timeout_s=10 * limit_s + 120,
+        )
     return size
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 import psutil
+import redis
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -139,10 +140,10 @@ def measure(*, jobs: int, per_s: float, seconds: float, answer_ms: int) -> Findi
     )
 
 
-def server_cpu_s(client) -> float:
+def server_cpu_s(client: redis.Redis) -> float:
     """Processor seconds of the server."""
     used = client.info("cpu")
-    return used["used_cpu_sys"] + used["used_cpu_user"]
+    return float(used["used_cpu_sys"] + used["used_cpu_user"])
 
 
 def as_table(finding: Finding) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import cast
 
@@ -52,7 +53,7 @@ async def run_to_its_end(orchestrator: Orchestrator | ShardedOrchestrator, turns
     unlimited = Limits(calls=None, calls_per_tool=None)
     run = await orchestrator.run(str(turns), tools=[Toolfleet.noop], max_turns=turns + 1, limits=unlimited)
     if run.answer != ANSWER or len(run.calls) != turns:
-        raise WrongResults(f"a run of {turns} turns ended as {run.state} with {len(run.calls)} calls: {run.error}")
+        raise WrongResults(f"a run of {turns} turns ended as {run.state} with {len(run.calls)} calls: {run.reason}")
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ async def bare_replies(stage: Stage, base_url: str) -> float:
         return await cpu_ms_of_each(stage, read)
 
 
-async def cpu_ms_of_each(stage: Stage, read) -> float:
+async def cpu_ms_of_each(stage: Stage, read: Callable[[], Awaitable[None]]) -> float:
     """Milliseconds of processor time for each reply, some of them at a time."""
     at_once = stage.scale.streams_at_once
     await asyncio.gather(*(read() for _ in range(at_once)))  # connections are made

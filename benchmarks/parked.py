@@ -14,7 +14,7 @@ import random
 import statistics
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -80,7 +80,9 @@ class Asking:
     def __init__(self) -> None:
         self.woken: dict[str, asyncio.Future[float]] = {}
 
-    async def stream(self, messages: Sequence[Message], tools: Any, **options: Any) -> AsyncIterator[ReplyComplete]:
+    async def stream(
+        self, messages: Sequence[Message], tools: Any, **options: Any
+    ) -> AsyncGenerator[ReplyComplete, None]:
         del tools, options
         number = messages[0].content
         if isinstance(messages[-1], ToolMessage):
@@ -160,7 +162,7 @@ class Bench:
 
     async def server_cpu_s(self) -> float:
         used = await self.client.info("cpu")
-        return used["used_cpu_sys"] + used["used_cpu_user"]
+        return float(used["used_cpu_sys"] + used["used_cpu_user"])
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -70,7 +70,9 @@ class Asking:
 
     name = "asking"
 
-    async def stream(self, messages: Sequence[Message], tools: Any, **options: Any) -> AsyncIterator[ReplyComplete]:
+    async def stream(
+        self, messages: Sequence[Message], tools: Any, **options: Any
+    ) -> AsyncGenerator[ReplyComplete, None]:
         """See toolfleet.orchestrator.models."""
         del tools, options
         said, reason = AssistantMessage(content="done"), "stop"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, cast
 
 import redis
 
@@ -79,7 +79,8 @@ class Transport:
     ) -> tuple[int, list[tuple[str, str, str, list[Gate]]]]:
         """The same, behind the time until the worker is to come back (ms, -1: whenever)."""
         keys = self.keys
-        args = [GROUP, consumer, RETURNED, budget, keys.claim(""), keys.cancelled(""), keys.result(""), keys.counters()]
+        args: list[str | int] = [GROUP, consumer, RETURNED, budget]
+        args += [keys.claim(""), keys.cancelled(""), keys.result(""), keys.counters()]
         reply = self._scripts[FETCH](keys=self.streams, args=[*args, slots, keys.scheduled(self.queue)])
         assert not isinstance(reply, Exception)
         due_ms, entries = reply
@@ -98,7 +99,7 @@ class Transport:
     def fields(self, delivery: tuple[str, str, str, list[Gate]]) -> dict[bytes, bytes]:
         """The entry of a delivery."""
         stream, entry, _, _ = delivery
-        [(_, fields)] = self.client.xrange(stream, entry, entry)
+        [(_, fields)] = cast("list[tuple[bytes, dict[bytes, bytes]]]", self.client.xrange(stream, entry, entry))
         return fields
 
     def settle(
@@ -106,7 +107,7 @@ class Transport:
     ) -> None:
         stream, entry, call_id, gates = delivery
         places = [name_of(gate) for gate in gates if gate.kind == "concurrency"]
-        args = [self.keys.job(""), stream, consumer, self.keys.result(""), self.keys.replies("o"), 1]
+        args: list[str | int] = [self.keys.job(""), stream, consumer, self.keys.result(""), self.keys.replies("o"), 1]
         self._scripts[SETTLE](args=[*args, entry, call_id, sealed, len(places) if gates else "", *places])
 
     def postpone(
@@ -114,8 +115,8 @@ class Transport:
     ) -> None:
         stream, entry, call_id, _ = delivery
         call = call or Call(call_id, tenant="a", run_id="r")
-        args = [GROUP, consumer, entry, stream, ms, self.keys.claim(""), call_id, call.tenant, call.run_id]
-        args += [int(call.ends_ms)]
+        args: list[str | int] = [GROUP, consumer, entry, stream, ms, self.keys.claim(""), call_id]
+        args += [call.tenant, call.run_id, int(call.ends_ms)]
         assert self._scripts[POSTPONE](keys=[stream, self.keys.scheduled(self.queue)], args=args) == 1
 
     def say(self, of: str, said: dict[str, float]) -> None:
@@ -131,7 +132,7 @@ class Transport:
 
     @property
     def waiting(self) -> set[str]:
-        bound = self.client.hkeys(self.keys.room_calls(self.queue))
+        bound = cast("list[bytes]", self.client.hkeys(self.keys.room_calls(self.queue)))
         lines = self.client.scan_iter(self.keys.room_plain_line(self.queue, "*"))
-        plain = [call_id for line in lines for call_id in self.client.lrange(line, 0, -1)[3::6]]
+        plain = [call_id for line in lines for call_id in cast("list[bytes]", self.client.lrange(line, 0, -1))[3::6]]
         return {name.decode() for name in (*bound, *plain)}

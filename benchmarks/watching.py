@@ -220,7 +220,8 @@ def _on_a_fleet(folder: Path, stack: ExitStack, runs: int, viewers: int, pairs: 
         return running(Command(ORCHESTRATOR, environment), folder / "orchestrator.log")
 
     bench = Bench(page, settings, trees, Reader(ledger), orchestrating)
-    return uvloop.run(measured(bench, runs, viewers, pairs))
+    finding: Finding = uvloop.run(measured(bench, runs, viewers, pairs))
+    return finding
 
 
 if __name__ == "__main__":

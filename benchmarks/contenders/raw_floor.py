@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
@@ -36,14 +36,17 @@ class RawConnection(asyncio.Protocol):
     async def to(cls, url: str) -> RawConnection:
         """Connect; a floor needs no password and no TLS."""
         address = urlsplit(url)
-        _, connection = await asyncio.get_running_loop().create_connection(cls, address.hostname, address.port)
+        _, connection = await asyncio.get_running_loop().create_connection(
+            cls, address.hostname or "localhost", address.port or 6379
+        )
         return connection
 
     def request(self, commands: Sequence[Words]) -> asyncio.Future[list[Any]]:
         """Send commands; the future has a reply to each."""
         replies: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((replies, len(commands)))
-        self._transport.write(b"".join(map(hiredis.pack_command, commands)))
+        pack: Callable[[Words], bytes] = hiredis.pack_command  # type: ignore[assignment]  # of any length, whatever it says
+        self._transport.write(b"".join(map(pack, commands)))
         return replies
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from benchmarks.contender import Command, Workload
 from benchmarks.contenders.toolfleet_orchestrator import Toolfleet
-from tests.clients.environments import NODE
+from tests.clients.environments import NODE  # type: ignore[attr-defined]  # for mypy a folder has its name
 from tests.workers_ts.built import built
 
 

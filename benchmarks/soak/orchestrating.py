@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import uvloop
@@ -30,7 +30,9 @@ class Soaking:
 
     name = MODEL
 
-    async def stream(self, messages: Sequence[Message], tools: Any, **options: Any) -> AsyncIterator[ReplyComplete]:
+    async def stream(
+        self, messages: Sequence[Message], tools: Any, **options: Any
+    ) -> AsyncGenerator[ReplyComplete, None]:
         """See ChatModel."""
         del tools, options
         run, calls = map(int, str(messages[0].content).split())

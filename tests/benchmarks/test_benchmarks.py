@@ -1,6 +1,9 @@
 """The harness with tiny numbers: what it reports and what it leaves behind, never how fast anything is."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from typer.testing import CliRunner
 from benchmarks import registry
 from benchmarks.about import about
 from benchmarks.cli import app, buildable
+from benchmarks.cores import cores, with_a_core_of_their_own
 from benchmarks.figures import WrongResults, check
 from benchmarks.observed_figures import OBSERVED_MEASURES, values_of_traces, values_of_watching
 from benchmarks.report import OWN, as_json, as_tables, reached
@@ -109,6 +113,18 @@ def test_a_floor_yields_every_figure_that_queues_have_and_leaves_no_process(floo
         "memory": 200,
     }
     assert set(psutil.Process().children(recursive=True)) <= set(before)
+
+
+def test_a_worker_has_a_core_of_its_own_while_it_is_measured_so_and_goes_free_afterwards():
+    every = set(cores())
+    [*others, own] = sorted(every)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
+        with with_a_core_of_their_own([worker.pid], beside=[os.getpid()]):
+            placed = os.sched_getaffinity(worker.pid), os.sched_getaffinity(0)
+        after = os.sched_getaffinity(worker.pid), os.sched_getaffinity(0)
+        worker.kill()
+    assert placed == (({own}, set(others)) if others else (every, every))
+    assert after == (every, every)
 
 
 def test_toolfleets_own_figures_are_taken_of_toolfleet_and_of_nobody_else():

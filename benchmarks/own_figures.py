@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import cast
+from typing import NamedTuple, cast
 
 import aiohttp
 from redis.asyncio import Redis
@@ -240,24 +240,37 @@ async def ended_runs(stage: Stage) -> Values:
         Orchestrator(model=AskingModel(Toolfleet.noop), settings=settings) as orchestrator,
     ):
         await asyncio.gather(*(run_to_its_end(orchestrator, 1) for _ in range(stage.scale.runs_at_once)))
-        before = await kept_bytes(client)
+        before = await kept(client)
         for _ in range(n // stage.scale.runs_at_once):
             await asyncio.gather(*(run_to_its_end(orchestrator, 1) for _ in range(stage.scale.runs_at_once)))
         made = n // stage.scale.runs_at_once * stage.scale.runs_at_once
-        each = (await kept_bytes(client) - before) / made
+        after = await kept(client)
+    # Their share of the tables: that these double now, for all keys that were there before, is nothing of these runs.
+    each = (after.bytes - before.bytes + (after.keys - before.keys) * after.table_bytes_per_key) / made
     return Values({"redis_bytes_per_ended_run": each}, {"ended_runs": made})
 
 
-async def kept_bytes(client: Redis) -> int:
-    """What Redis holds once it is at rest, without what it keeps for connections and for its file."""
+class Kept(NamedTuple):
+    """What Redis holds, without what it keeps for connections and for its file."""
+
+    bytes: int
+    """Without the tables that find keys and when they expire."""
+    keys: int
+    table_bytes_per_key: float
+
+
+async def kept(client: Redis) -> Kept:
+    """Look at Redis once it is at rest."""
     give_up, same_since, last = time.monotonic() + AT_REST_WITHIN_S, time.monotonic(), -1
     while time.monotonic() < give_up and time.monotonic() - same_since < SAME_FOR_S:
         keys = await client.dbsize()
         if keys != last:
             last, same_since = keys, time.monotonic()
         await asyncio.sleep(0.2)
-    memory = await client.info("memory")
-    return int(memory["used_memory"] - memory["mem_clients_normal"] - memory["mem_aof_buffer"])
+    memory, stats = await client.info("memory"), await client.memory_stats()
+    tables = sum(stats["db.0"].values())
+    held = memory["used_memory"] - memory["mem_clients_normal"] - memory["mem_aof_buffer"]
+    return Kept(held - tables, stats["keys.count"], tables / max(1, stats["keys.count"]))
 
 
 OWN_MEASURES: dict[Figure, Measure] = {

@@ -134,7 +134,7 @@ class ReplyReader:
             while not self._closing:
                 try:
                     # After an outage one that does not wait: what it means is known at once.
-                    block_ms = None if self._was_away else BLOCK_MS
+                    block_ms = None if self._was_away else self._block_ms
                     reply = await reader.xread({self._replies: self._last_id}, count=READ_COUNT, block=block_ms)
                     if self._was_away:
                         self._was_away = False
@@ -149,6 +149,11 @@ class ReplyReader:
                     self._was_away = True
                     log.warning("replies_unreadable", error=str(error))
                     await asyncio.sleep(RECONNECT_WAIT_S)
+
+    @property
+    def _block_ms(self) -> int:
+        """How long the next read waits: what was heard is dropped soon, also where nothing follows it."""
+        return int(TRIM_EVERY_S * 1000) if self._heard else BLOCK_MS
 
     async def _hear_all(self, reply: Any) -> None:
         for _, entries in _streams(reply):

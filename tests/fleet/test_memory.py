@@ -13,6 +13,7 @@ from processes import alive, kill, replenish
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.fleet import replies
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, CallSubmitted
 from toolfleet.orchestrator.run.value import Run
@@ -38,7 +39,7 @@ class OneCall(WrittenModel):
 
 
 async def left_behind(fleet) -> dict[str, int]:
-    """Entries of queues, replies not yet trimmed, and results not yet dropped."""
+    """Entries of queues, and results not yet dropped."""
     keys = fleet.settings.keys
     client = connect_async(fleet.settings)
     try:
@@ -61,12 +62,24 @@ async def test_queues_and_results_are_gone_once_they_are_gathered(fleet):
             await asyncio.sleep(0.2)
 
 
+async def test_an_orchestrator_that_falls_quiet_keeps_no_reply_until_the_next_one(fleet, monkeypatch):
+    monkeypatch.setattr(replies, "BLOCK_MS", 60_000)  # longer than this test has: nothing else makes it look
+    async with connect_async(fleet.settings) as client, Orchestrator(settings=fleet.settings) as orchestrator:
+        stream = fleet.settings.keys.replies(orchestrator.orchestrator_id)
+        await orchestrator.execute(asking(*(("echo", {"value": n}) for n in range(20))))
+        assert await client.exists(stream)
+        deadline = time.monotonic() + WAIT_S
+        while entries := await client.xrange(stream):
+            assert time.monotonic() < deadline, entries
+            await asyncio.sleep(0.1)
+
+
 async def test_an_orchestrator_that_leaves_takes_its_results_and_replies_along(fleet):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         await orchestrator.execute(asking(("echo", {"value": 1}), ("add", {"a": 1, "b": 1})))
-        replies = fleet.settings.keys.replies(orchestrator.orchestrator_id)
+        stream = fleet.settings.keys.replies(orchestrator.orchestrator_id)
     client = connect_async(fleet.settings)
-    exists = await client.exists(replies)
+    exists = await client.exists(stream)
     await client.aclose()
     assert (await left_behind(fleet))["results"] == 0
     assert not exists

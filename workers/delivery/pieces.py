@@ -78,6 +78,9 @@ class Pieces:
         self._seal = seal
         self._adding = threading.Lock()
         self._waiting: dict[str, _Waiting] = {}
+        self._on_the_way: frozenset[str] = frozenset()
+        """The calls of which something is being told just now."""
+        self._telling = asyncio.Lock()
         self._loop = loop
         self._newest: NewestOfEach[Context] = NewestOfEach(loop, self._send, is_owed=False)
 
@@ -100,7 +103,9 @@ class Pieces:
 
     async def end(self, context: Context) -> None:
         """Return when what was yielded is told of, before its sum is, or when that takes too long."""
-        if context.call_id in self._waiting:
+        with self._adding:
+            is_told = context.call_id not in self._waiting and context.call_id not in self._on_the_way
+        if not is_told:
             ended: Future[None] = Future()
             self._loop.call_soon_threadsafe(lambda: run_errand("pieces", self._send_last(context, ended)))
             await asyncio.wrap_future(ended)
@@ -122,8 +127,17 @@ class Pieces:
             await asyncio.sleep(INTERVAL_S)  # what is yielded meanwhile goes together
 
     async def _tell_of(self, yielding: dict[str, Context]) -> None:
-        with self._adding:
-            taken = {call_id: self._waiting.pop(call_id, None) for call_id in yielding}
+        """Return when all that these calls have yielded is told of, also what was on its way before."""
+        async with self._telling:
+            with self._adding:
+                taken = {call_id: self._waiting.pop(call_id, None) for call_id in yielding}
+                self._on_the_way = frozenset(taken)
+            try:
+                await self._tell(taken, yielding)
+            finally:
+                self._on_the_way = frozenset()
+
+    async def _tell(self, taken: dict[str, _Waiting | None], yielding: dict[str, Context]) -> None:
         pipeline = self._client.pipeline(transaction=False)
         for call_id, waiting in taken.items():
             if waiting is not None:

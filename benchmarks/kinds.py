@@ -20,21 +20,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.about import about
+from benchmarks.figures import check
 from benchmarks.launch import pid_of_server
+from benchmarks.own_figures import one_call
 from benchmarks.processes import ProcessTree
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import LocalFleet
-from toolfleet.messages import AssistantMessage, RequestedCall
 from toolfleet.orchestrator import Orchestrator
 
 TOOLS: Final = "benchmarks.kind_tools"
 KINDS: Final = ("on_the_loop", "on_a_thread", "in_a_process")
-ARGUMENTS: Final = '{"x": 1}'
 REPEATS: Final = 5
-
-
-class WrongAnswers(Exception):
-    """A tool has answered with something else than its argument."""
 
 
 class Costs(NamedTuple):
@@ -65,11 +61,9 @@ class Side:
     server: ProcessTree
 
     async def calls(self, kind: str, n: int) -> None:
-        """Make so many calls at once. Raises WrongAnswers."""
-        requests = (RequestedCall(id=str(number), name=kind, arguments=ARGUMENTS) for number in range(n))
-        answers = await self.orchestrator.execute(AssistantMessage(tool_calls=tuple(requests)))
-        if len(answers) != n or any(json.loads(answer.content) != {"x": 1} for answer in answers):
-            raise WrongAnswers(f"{kind}: {answers[0].content[:200]}")
+        """Make so many calls at once. Raises WrongResults."""
+        answers = await self.orchestrator.execute(one_call(n, kind))
+        check([json.loads(answer.content) for answer in answers], n)
 
     def cpu_s(self) -> Costs:
         """Processor seconds used so far."""

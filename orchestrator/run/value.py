@@ -341,13 +341,7 @@ class Run(Record):
 
     def _first_of(self, turn: int) -> int:
         """The place of the first call of a turn, or where it would be: calls stand in the order of their turns."""
-        calls, size = self.calls, len(self.calls)
-        # Mostly it is the last turn, of one call.
-        if not calls or calls[-1].turn < turn:
-            return size
-        if size == 1 or calls[-2].turn < turn:
-            return size - 1
-        return bisect_left(calls, turn, key=_turn_of)
+        return bisect_left(self.calls, turn, key=_turn_of)
 
     def _places(self, call_ids: Iterable[str]) -> Iterator[int]:
         """Where these calls stand, without those that the run has not asked for. By their ids: none is searched for."""

@@ -6,7 +6,6 @@ Nothing is sent from here. What was made can be sent again as it is, when the st
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from toolfleet.orchestrator.run.events import RunEvent, RunStarted
@@ -71,8 +70,6 @@ class Appendings:
         self._keys = keys
         self._runs, self._runs_ending, self._run_names = keys.runs(), keys.runs_ending(), keys.run_names()
         self._run_states = keys.run_states()
-        self._run, self._head = keys.run(""), keys.head("")
-        self._lists_of = lru_cache(maxsize=1000)(self._made_lists_of)
         self._unfinished_ms = int(settings.keep_unfinished_s * 1000)
         self._prefixes = (
             *(keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")),
@@ -117,7 +114,14 @@ class Appendings:
         """The keys and arguments of the script that stores an event which is sealed already."""
         keys, run_id, tenant, has_ended = self._keys, run.run_id, run.terms.tenant, run.state.is_terminal
         awaiting = _awaiting(run)
-        where = [self._run + run_id, self._head + run_id, self._runs, *self._lists_of(tenant), self._run_states]
+        where = [
+            keys.run(run_id),
+            keys.head(run_id),
+            self._runs,
+            self.listed(tenant),
+            keys.approvals(tenant),
+            self._run_states,
+        ]
         what = [
             follows.seal,
             event,
@@ -146,10 +150,6 @@ class Appendings:
             tenant,
             *(part for field in (how.fields or {}).items() for part in field),
         ]
-
-    def _made_lists_of(self, tenant: str) -> tuple[str, str]:
-        """Return the lists that hold a tenant's runs, and its calls that wait for a person."""
-        return self.listed(tenant), self._keys.approvals(tenant)
 
     def listed(self, tenant: str) -> str:
         """Return the list that holds the runs of a tenant; runs without one are in that of all only."""

@@ -28,7 +28,6 @@ from toolfleet.workers.celery.cancel_marks import HeedCancelMarks
 from toolfleet.workers.celery.follow_tools import FollowTools
 from toolfleet.workers.celery.intake import TakeIn, UnknownToolTask
 from toolfleet.workers.celery.living_tools import LivingTools
-from toolfleet.workers.celery.lost_children import NoticeLostChildren
 from toolfleet.workers.celery.measured import ServeMetrics
 from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
@@ -84,7 +83,7 @@ def worker_app(
         living.tasks[tool.spec.name] = app.register_task(tool_task(tool))
         app.amqp.queues.add(tool_queue(tool.spec.queue))
     app.register_task(UnknownToolTask())
-    app.steps["consumer"].update({AnnounceTools, FollowTools, HeedCancelMarks, LetCallsEnd, NoticeLostChildren})
+    app.steps["consumer"].update({AnnounceTools, FollowTools, HeedCancelMarks, LetCallsEnd})
     app.steps["consumer"].update({PollJobs, ReadLanes, ReadNoMore, TakeIn})
     app.steps["worker"].update({PrintStacks, ServeMetrics})
     return app

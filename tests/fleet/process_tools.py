@@ -1,4 +1,4 @@
-"""Tools of the pool of processes, and how the main process of a worker is asked what it keeps."""
+"""Tools of the pool of processes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,8 @@ import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
-
-from celery.worker.control import inspect_command
 
 from toolfleet import Context, tool
-
-
-@inspect_command()  # type: ignore[untyped-decorator]  # celery ships no types
-def kept_timers(state: Any) -> int:
-    """How many timers the main process has."""
-    return len(state.consumer.timer)
 
 
 def square(number: int) -> int:
@@ -71,6 +62,14 @@ def sleep_too_long_in_a_process(path: str) -> None:
     child.join()
 
 
+@tool(read_only=True, queue="press", blocking="process")
+def sleep_beside(path: str) -> None:
+    """Wait for a process that takes very long, on another queue."""
+    child = multiprocessing.Process(target=sleep_in_a_child, args=(path,))
+    child.start()
+    child.join()
+
+
 @tool(read_only=True, queue="cpu")
 def sleep_in_a_process(path: str, ctx: Context) -> None:
     """Wait for a process that takes very long."""
@@ -78,3 +77,22 @@ def sleep_in_a_process(path: str, ctx: Context) -> None:
     child = multiprocessing.Process(target=sleep_in_a_child, args=(path,))
     child.start()
     child.join()
+
+
+@tool(queue="cpu")
+def note(path: str, mark: str) -> str:
+    """Have an effect."""
+    with Path(path).open("a") as noted:
+        noted.write(f"{mark}\n")
+    return mark
+
+
+@tool(queue="cpu")
+def note_when_let(path: str, mark: str) -> str:
+    """Have an effect once there is a file, and say that it has begun."""
+    Path(f"{path}.begun").touch()
+    while not Path(f"{path}.let").exists():
+        time.sleep(0.01)
+    with Path(path).open("a") as noted:
+        noted.write(f"{mark}\n")
+    return mark

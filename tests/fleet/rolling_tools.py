@@ -7,12 +7,19 @@ import os
 import time
 from pathlib import Path
 
+import psutil
+
 from toolfleet import tool
 
 
 def _write(ledger: str, line: str) -> None:
     with Path(ledger).open("a", encoding="utf-8") as book:
         book.write(f"{line}\n")
+
+
+def _worker() -> int:
+    """Return the process whose fork server has forked this one."""
+    return psutil.Process(os.getppid()).ppid()
 
 
 @tool
@@ -27,7 +34,7 @@ async def note(ledger: str, what: str) -> str:
 def note_in_process(ledger: str, what: str) -> str:
     """The same, in a process of its own."""
     time.sleep(0.02)
-    _write(ledger, f"{os.getppid()} {what}")
+    _write(ledger, f"{_worker()} {what}")
     return f"noted {what}"
 
 
@@ -35,8 +42,8 @@ def note_in_process(ledger: str, what: str) -> str:
 def job(ledger: str, what: str, seconds: float = 0.0, until: str = "") -> str:
     """Have two effects, so many seconds apart, and the second one not before there is such a file."""
     begun_s = time.monotonic()
-    _write(ledger, f"{os.getppid()} begin {what}")
+    _write(ledger, f"{_worker()} begin {what}")
     while time.monotonic() - begun_s < seconds or (until and not Path(until).exists()):
         time.sleep(0.02)
-    _write(ledger, f"{os.getppid()} end {what}")
+    _write(ledger, f"{_worker()} end {what}")
     return f"done {what}"

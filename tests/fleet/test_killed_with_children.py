@@ -4,13 +4,13 @@ import asyncio
 import secrets
 import time
 
-import psutil
 import pytest
 from fleets import asking, fleet_of
 from processes import WAIT_S, kill, until_announced
 
 from tests.orphans import left_after, marked
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.testing.mortal_fleet import tool_processes
 
 CHILDREN = 3
 MARK = "KILLED_WITH_CHILDREN"
@@ -20,7 +20,7 @@ ELSEWHERE = ("--instrument", "without_death_signal")
 
 @pytest.fixture(scope="module")
 def fleet():
-    with fleet_of(pools={"cpu": 0}, lease_s=3, heartbeat_s=0.5) as running:
+    with fleet_of(pools={"cpu": 0}, lease_s=3, heartbeat_s=0.5, shutdown_grace_s=1) as running:
         yield running
 
 
@@ -42,12 +42,6 @@ def marked_worker(fleet):
             process.kill()
 
 
-def children_of(worker):
-    """The pool's processes: they have the worker's own command."""
-    main = psutil.Process(worker.pid)
-    return [child for child in main.children() if child.cmdline() == main.cmdline()]
-
-
 def left_of(mark):
     return left_after(mark, WAIT_S, MARK)
 
@@ -56,7 +50,7 @@ def left_of(mark):
 def test_children_that_wait_for_a_call_end_with_their_worker(fleet, marked_worker, options):
     worker, mark = marked_worker(*options)
     until_announced(fleet, worker)
-    assert len(children_of(worker)) == CHILDREN
+    assert len(tool_processes(worker)) == CHILDREN
     kill(worker)
     assert left_of(mark) == []
 
@@ -65,16 +59,17 @@ def test_children_that_wait_for_a_call_end_with_their_worker(fleet, marked_worke
 def test_children_that_are_just_born_end_with_their_worker(marked_worker, born):
     worker, mark = marked_worker(count=2 * CHILDREN)
     give_up = time.monotonic() + WAIT_S
-    while len(children_of(worker)) < born:
+    while len(tool_processes(worker)) < born:
         assert time.monotonic() < give_up
     kill(worker)
     assert left_of(mark) == []
 
 
+@pytest.mark.parametrize("options", [(), ELSEWHERE], ids=["linux", "elsewhere"])
 async def test_a_child_that_has_a_call_ends_with_its_worker_and_another_worker_has_the_call(
-    fleet, marked_worker, stage
+    fleet, marked_worker, stage, options
 ):
-    worker, mark = marked_worker()
+    worker, mark = marked_worker(*options)
     await asyncio.to_thread(until_announced, fleet, worker)
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         answering = asyncio.create_task(orchestrator.execute(asking(("play_in_process", {"stage": stage.path}))))
@@ -88,15 +83,19 @@ async def test_a_child_that_has_a_call_ends_with_its_worker_and_another_worker_h
         assert [answer.content for answer in await answering] == ["played"]
 
 
-async def test_where_the_kernel_does_not_end_it_a_child_that_has_a_call_ends_after_that(fleet, marked_worker, stage):
-    worker, mark = marked_worker(*ELSEWHERE)
+@pytest.mark.parametrize("options", [(), ELSEWHERE], ids=["linux", "elsewhere"])
+async def test_a_worker_whose_fork_server_is_killed_ends_and_another_one_has_its_calls(
+    fleet, marked_worker, stage, options
+):
+    worker, mark = marked_worker(*options)
     await asyncio.to_thread(until_announced, fleet, worker)
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         answering = asyncio.create_task(orchestrator.execute(asking(("play_in_process", {"stage": stage.path}))))
-        first = await stage.enters()
-        await asyncio.to_thread(kill, worker)
-        first.returns("played")
-        assert await first.leaves() == "returned"
+        await stage.enters()
+        tool_processes(worker)[0].parent().kill()
+        await asyncio.to_thread(worker.process.wait, WAIT_S)
         assert await asyncio.to_thread(left_of, mark) == []
-        # Nobody has been given it meanwhile, so what the child has said counts.
+        marked_worker()
+        second = await stage.enters()
+        second.returns("played")
         assert [answer.content for answer in await answering] == ["played"]

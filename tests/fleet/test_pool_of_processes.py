@@ -1,11 +1,10 @@
-"""The pool of processes: tools start processes of their own, which end with them, and what has ended is forgotten."""
+"""The pool of processes: tools start processes of their own, which end with them."""
 
 import asyncio
 import contextlib
 import os
 import subprocess
 import sys
-import time
 from subprocess import PIPE, STDOUT
 
 import psutil
@@ -15,9 +14,6 @@ from processes import WAIT_S, until_announced, until_gone
 
 from toolfleet import LocalFleet
 from toolfleet.broker import celery_app
-
-CALLS = 2500
-"""Well above what is dropped at once."""
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +26,6 @@ def fleet():
         call_timeout_s=7 * 24 * 3600,
     ) as running:
         yield running
-
-
-def kept_timers(fleet):
-    """A worker hears commands a moment after it has announced itself: asked until it answers."""
-    control, give_up = celery_app(fleet.settings).control, time.monotonic() + WAIT_S
-    while not (answers := control.broadcast("kept_timers", reply=True, timeout=2, limit=1)):
-        assert time.monotonic() < give_up
-    [kept] = answers[0].values()
-    return kept
-
-
-async def test_the_timers_of_calls_that_have_ended_are_dropped(fleet, orchestrator):
-    before = await asyncio.to_thread(kept_timers, fleet)
-    answers = await orchestrator.execute(asking(*(("double", {"value": n}) for n in range(CALLS))))
-    assert [answer.content for answer in answers] == [str(2 * n) for n in range(CALLS)]
-    assert await asyncio.to_thread(kept_timers, fleet) < before + CALLS / 2
 
 
 @pytest.mark.parametrize(
@@ -82,6 +62,23 @@ async def test_the_processes_of_a_tool_end_with_it_when_it_is_cancelled(fleet, a
             await asyncio.sleep(0.05)  # its parent goes on with other calls, and tells nobody
 
 
+async def test_the_processes_of_a_tool_end_with_its_worker_when_that_is_killed(fleet, orchestrator, tmp_path):
+    worker = await asyncio.to_thread(fleet.start_worker, "press")
+    await asyncio.to_thread(until_announced, fleet, worker)
+    path = tmp_path / "pid"
+    answering = asyncio.create_task(orchestrator.execute(asking(("sleep_beside", {"path": str(path)}))))
+    async with asyncio.timeout(WAIT_S):
+        while not path.exists() or not path.read_text():
+            await asyncio.sleep(0.02)
+    worker.process.kill()
+    await asyncio.to_thread(worker.process.wait, WAIT_S)
+    fleet.workers.remove(worker)
+    try:
+        await asyncio.to_thread(until_gone, int(path.read_text()))
+    finally:
+        answering.cancel()
+
+
 def is_alive(pid):
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -115,7 +112,7 @@ def worker_said(fleet, *words, until=None):
 def test_a_worker_that_has_no_processes_says_which_tools_need_one_and_does_not_start(fleet, kind):
     code, said = worker_said(fleet, "--pool", "press", "--kind", kind)
     assert code != 0
-    assert 'print_slowly must run in a process (blocking="process")' in said
+    assert 'print_slowly, sleep_beside must run in a process (blocking="process")' in said
     assert "--kind prefork" in said
 
 

@@ -98,7 +98,7 @@ class LoopReader:
 
     def credit_returned(self) -> None:
         """Go on reading, if that waits until a message is settled."""
-        if not self._starved:
+        if not (self._starved and self._channel.qos.wants_more()):
             return
         if threading.get_ident() == self._thread:
             self._woken.set()
@@ -154,7 +154,7 @@ class LoopReader:
         if monotonic() - self._lost_sought_s >= channel.heartbeat_s:
             await self._seek_lost()
         queues = self._queues_in_turn()
-        if not queues or not channel.qos.can_consume():
+        if not queues or not channel.qos.wants_more():
             self._reader.look_for_everything()  # what came while all slots were taken is in the waiting room
             await self._wait_for_credit()
             return
@@ -294,7 +294,7 @@ class LoopReader:
         self._woken.clear()
         self._starved = True  # before the look: credit that returns in between is told of
         try:
-            if not (self._stops or (self._channel.qos.can_consume() and self._queues)):
+            if not (self._stops or (self._channel.qos.wants_more() and self._queues)):
                 await self._rest_until_woken(self._channel.heartbeat_s)
         finally:
             self._starved = False

@@ -27,6 +27,9 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         # kombu's own __init__ is left out: its message table and its restore at exit are what this class replaces.
         self.channel = channel
         self.prefetch_count = prefetch_count or 0
+        self.ahead = 0
+        """How many messages more than that may be delivered, because each is done with in no time. Whoever runs them
+        says so."""
         self.holdings = channel.holdings
         self.held: dict[str, Reference] = {}
         """Delivered and not settled, by delivery tag."""
@@ -39,7 +42,11 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
 
     def can_consume(self) -> bool:
         """Return whether at least one more message may be delivered."""
-        return not self.prefetch_count or len(self.held) < self.prefetch_count
+        return not self.prefetch_count or len(self.held) < self.prefetch_count + self.ahead
+
+    def wants_more(self) -> bool:
+        """Return whether it is time to read: what may lie ahead comes by halves, so that a read brings many."""
+        return self.can_consume() and (not self.ahead or len(self.held) <= self.prefetch_count + self.ahead // 2)
 
     def credit(self) -> int:
         """Return how many messages the next read may deliver."""
@@ -47,7 +54,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
             return 1
         if not self.prefetch_count:
             return MAX_READ
-        return max(1, min(self.prefetch_count - len(self.held), MAX_READ))
+        return max(1, min(self.prefetch_count + self.ahead - len(self.held), MAX_READ))
 
     @property
     def slots(self) -> int:

@@ -66,11 +66,7 @@ class MortalFleet(local.LocalFleet):
 
     def kill_child(self, worker: WorkerProcess, choose: Callable[[list[int]], int] = min) -> int | None:
         """Kill -9 one of the processes in which a prefork worker runs its tools; its pid, None if there is none."""
-        children = {}
-        for process in psutil.Process(worker.pid).children():
-            with suppress(psutil.NoSuchProcess):
-                if "lease_keeper" not in " ".join(process.cmdline()):
-                    children[process.pid] = process
+        children = {child.pid: child for child in tool_processes(worker)}
         if not children:
             return None
         pid = choose(sorted(children))
@@ -120,6 +116,15 @@ class MortalFleet(local.LocalFleet):
     def _forget(self, worker: WorkerProcess) -> None:
         with suppress(ValueError):
             self.workers.remove(worker)
+
+
+def tool_processes(worker: WorkerProcess) -> list[psutil.Process]:
+    """Return the processes in which a prefork worker runs its tools: those below its fork server, without their own."""
+    with suppress(psutil.NoSuchProcess):
+        main = psutil.Process(worker.pid)
+        servers = [child for child in main.children() if child.cmdline() == main.cmdline()]
+        return [child for server in servers for child in server.children()]
+    return []
 
 
 def _is_frozen(worker: WorkerProcess) -> bool:

@@ -90,7 +90,7 @@ class LivingTools:
 
     def _set(self, at: int, name: str, text: str, tool: Tool[..., Any], register: Callable[[ToolTask], None]) -> None:
         self.news[name] = orjson.dumps([at, text])
-        task = tool_task(tool, is_told=True)
+        task = tool_task(tool)
         register(task)
         # In this order, and the other way round below: whoever finds the tool finds its task.
         self.tasks[name] = task

@@ -35,6 +35,7 @@ from toolfleet.workers.celery.quick_lane import QuickLane, QuickRequest
 from toolfleet.workers.celery.reports import Reports
 from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.celery.watchdog import Watchdog
+from toolfleet.workers.children.performer import ChildPerformer
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.perform.quick_calls import QuickCalls
@@ -203,11 +204,13 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._loop.stop()
 
     def _open(self, running: threading.Event) -> None:
-        self._performer = Performer(
-            self._settings, self.app.toolfleet.tools, self._threads, self.app.toolfleet.interceptors
-        )
+        self._performer = self._new_performer()
         self._watchdog.start()
         running.set()
+
+    def _new_performer(self) -> Performer | ChildPerformer:
+        fleet = self.app.toolfleet
+        return Performer(self._settings, fleet.tools, self._threads, fleet.interceptors)
 
     def _start_arrived(self) -> None:
         arrived = self._arrived

@@ -19,7 +19,7 @@ from toolfleet.workers.celery.task import ToolTask
 from toolfleet.workers.celery.task_events import EndedCall
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.perform.endings import Ending
-from toolfleet.workers.perform.quick_calls import Common, QuickCall, QuickCalls
+from toolfleet.workers.perform.quick_calls import Common, CommonCalls, QuickCall
 
 if TYPE_CHECKING:
     from toolfleet.streams.channel import StreamChannel
@@ -89,7 +89,7 @@ class QuickLane:
     """Takes common calls in for one channel, on the tools' loop."""
 
     def __init__(
-        self, consumer: Any, channel: StreamChannel, calls: QuickCalls, start: Callable[[QuickRequest], None]
+        self, consumer: Any, channel: StreamChannel, calls: CommonCalls, start: Callable[[QuickRequest], None]
     ) -> None:
         """`start` begins to perform a call."""
         self.channel = channel

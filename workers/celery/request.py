@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import time
-from signal import SIGKILL
 from typing import Any, Final
 
 import orjson
-import psutil
-from billiard.exceptions import TimeLimitExceeded
-from celery.bootsteps import CLOSE
-from celery.concurrency.base import BasePool
 from celery.utils.log import get_logger
 from celery.worker import state
 from celery.worker.request import Request
 
 from toolfleet.calls import Effect, FailureKind
-from toolfleet.errors import Refused
 from toolfleet.metrics.of_calls import CALLS
 from toolfleet.streams.unbelieved import CONTENT_ENCODING, CONTENT_TYPE
 from toolfleet.workers.delivery import cancel_requests
 from toolfleet.workers.delivery.admit import can_be_reconciled
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.perform.endings import Ending
-from toolfleet.workers.tool import child_processes as family
 
 logger = get_logger(__name__)
 
@@ -46,13 +39,6 @@ FAILED: Final = "Failed (the run has the reason)"
 BURIED: Final = "Refused (see toolfleet dead list)"
 """What they show of a failure: its message may quote arguments."""
 
-KILL_AFTER_S: Final = 2.0
-"""How long a process tool may clean up after it was told to stop."""
-
-
-KILL_MARGIN_S: Final = 1.0
-"""How much longer than its limit a process lives: an async tool in it stops by itself, and says more."""
-
 
 class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
     """A request whose result is stored and acknowledged by settlement, not by Celery."""
@@ -64,8 +50,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self.acknowledged = False
         self.id = headers["id"]
         self.name = headers["task"]
-        # What a child process looks up. One that was forked before the tool came has no task for it.
-        self._type = UNKNOWN_TOOL if task.is_told else task.name
+        self._type = task.name
         self.delivery = Delivery.of(headers, delivery_info, _arguments_of(message), worker=consumer.hostname)
         self._message = message
         self._task = task
@@ -83,19 +68,18 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self._ended: tuple[Ending, float] | None = None
         self._is_known = self._end_is_known = False
 
-    # What only a pool of processes or threads asks for is made when it asks.
+    # What only a pool of Celery's asks for is made when it asks.
 
     @property
     def _request_dict(self) -> dict[str, Any]:
-        """What child processes are told of the request. Celery would act on more than we know of a message."""
+        """What the task is told of the request. Celery would act on more than we know of a message."""
         headers = self._message.headers
         facts = {name: headers[name] for name in FACTS if name in headers}
-        news = self._app.toolfleet.living.news.get(self.name)
-        return {**facts, "hostname": self._hostname, "delivery_info": self._delivery_info, "news": news}
+        return {**facts, "hostname": self._hostname, "delivery_info": self._delivery_info}
 
     @property
     def _body(self) -> bytes:
-        """The envelope alone, as two texts: Celery decodes it in the child process, before anything is believed."""
+        """The envelope alone, as two texts: Celery decodes it before anything is believed."""
         envelope = (self.delivery.text, self.delivery.mac)
         return orjson.dumps([[part if isinstance(part, str) else None for part in envelope], {}, {}])
 
@@ -106,19 +90,8 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
     def _payload(self) -> tuple[tuple[()], dict[str, Any], dict[str, Any]]:
         return (), {}, {}
 
-    @property
-    def time_limits(self) -> tuple[float, None]:
-        """When a child process is killed that has outlived its tool's limit or the call's deadline."""
-        left_s = max(0.0, self._deadline_unix_s() - time.time()) + KILL_MARGIN_S
-        limit_s = self._task.time_limit
-        return (left_s if limit_s is None else min(left_s, limit_s)), None
-
-    def _deadline_unix_s(self) -> float:
-        """Return the call's deadline. If it is not believable, nothing will run."""
-        try:
-            return float(self._app.toolfleet.seal.open_call(self.delivery.text, self.delivery.mac).deadline_unix_s)
-        except Refused:
-            return 0.0
+    time_limits = (None, None)
+    """No pool of Celery's keeps any."""
 
     def execute_using_pool(self, pool: Any, **options: Any) -> Any:
         """Start the call on a pool of ours, or let Celery trace it on one of its own."""
@@ -129,38 +102,16 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         return super().execute_using_pool(pool, **options)
 
     def terminate(self, pool: Any, signal: Any = None) -> None:
-        """Revoke while running: cancel the coroutine, or kill the process that runs it."""
+        """Revoke while running. A process is killed with it, a thread cannot be stopped: its tool is told."""
         if hasattr(pool, "cancel"):
             pool.cancel(self.id)
-        elif not pool_kills(pool):
-            # A thread cannot be stopped, so its tool is told through its context; nobody waits for it any more.
-            logger.warning("%s %s is cancelled, but its thread goes on until its tool looks", self.name, self.id)
-            self._announce_revoked("terminated", terminated=True, signum=signal, expired=False)
-            cancel_requests.request_cancel(self.id)
-        elif self.time_start:
-            self._kill(pool, signal)
-        else:
-            super().terminate(pool, signal)  # as soon as a process has taken it
-
-    def _kill(self, pool: Any, signal: Any) -> None:
-        # Settled before the process hears of it: a tool that is interrupted would have the first word otherwise.
+            return
+        logger.warning("%s %s is cancelled, but its thread goes on until its tool looks", self.name, self.id)
         self._announce_revoked("terminated", terminated=True, signum=signal, expired=False)
-        started_by_tool = family.descendants(self.worker_pid)
-        pool.terminate_job(self.worker_pid, signal)
-        self._consumer.timer.call_after(KILL_AFTER_S, self._make_sure, (pool, started_by_tool))
-
-    def _make_sure(self, pool: Any, started_by_tool: list[psutil.Process]) -> None:
-        """Kill a tool that swallowed the signal, and what it started.
-
-        Its process may be at another call by now, which is left alone.
-        """
-        family.kill(started_by_tool)
-        job = self._apply_result and self._apply_result()
-        if job is not None and not job.ready():
-            pool.terminate_job(self.worker_pid, SIGKILL)
+        cancel_requests.request_cancel(self.id)
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
-        """Note that a child process or a thread has begun with the call."""
+        """Note that a thread has begun with the call."""
         CALLS.started(self.task.name)
         super().on_accepted(pid, time_accepted)
 
@@ -351,28 +302,22 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         return self._consumer.connection_errors
 
     def on_success(self, failed__retval__runtime: tuple[bool, Any, float], **_: Any) -> None:
-        """Take the outcome from the child process or thread that performed the call, or failed to."""
+        """Take the outcome from the thread that performed the call, or failed to."""
         failed, ending, runtime_s = failed__retval__runtime
         if failed:
             self.on_failure(ending)
             return
         # Celery's tracer hands over the repr of what the task returned.
-        word, *took_s = ending.strip("'").split()
-        if took_s:
-            CALLS.add_elsewhere(self.task.name, *map(float, took_s))
+        word = ending.strip("'")
         CALLS.ended(self.task.name, word)
         self.on_ended(Ending(word), runtime_s)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:  # noqa: ARG002, FBT001  # Celery's signature
-        """Deal with a call whose process is gone: repeat it if harmless, else reconcile it or end it in doubt."""
+        """Deal with a call that Celery has failed to perform: repeat it if harmless, else end it in doubt."""
         state.task_ready(self)
-        if self.acknowledged:
-            return  # revoked or timed out: it has its result
-        if exc_info.type is TimeLimitExceeded:
-            self.on_timeout(soft=False, timeout=0)
-            return
-        logger.warning("tool process lost: %s %s: %r", self.name, self.id, exc_info.exception)
-        self.give_up(in_order=self._consumer.blueprint.state == CLOSE)  # killed because the worker stops
+        if not self.acknowledged:  # else it was revoked, and has its result
+            logger.warning("not performed: %s %s: %r", self.name, self.id, exc_info.exception)
+            self.give_up(in_order=False)
 
     def give_up(self, *, in_order: bool) -> None:
         """Deal with a call that this worker cannot end: repeat it if harmless, else reconcile it or end it in doubt.
@@ -394,19 +339,6 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self.reject(requeue=True)
         CALLS.ended(self.task.name, Ending.HANDED_BACK)
         self.send_event("task-rejected", requeued=True)
-
-    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: ARG002, FBT001  # Celery's signature
-        """Settle a call whose process is being killed for taking too long. billiard reports that twice."""
-        if soft or self.acknowledged:
-            return
-        state.task_ready(self)
-        # Before billiard kills the process: its children could not be found afterwards.
-        started_by_tool = family.descendants(self.worker_pid)
-        self._consumer.timer.call_after(KILL_AFTER_S, family.kill, (started_by_tool,))
-        self.task.end_from_outside(self, FailureKind.TIMED_OUT)
-        CALLS.ended(self.task.name, Ending.FAILED)
-        self.acknowledge()
-        self.send_event("task-failed", exception="TimeLimitExceeded()")
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:  # noqa: FBT001  # Celery's signature
         self.task.end_from_outside(self, FailureKind.CANCELLED)
@@ -446,11 +378,6 @@ def event_of_end(
 def tells_events(eventer: Any) -> bool:
     """Return whether anybody listens to events of calls that this dispatcher of Celery's sends."""
     return bool(eventer and eventer.enabled and (not eventer.groups or "task" in eventer.groups))
-
-
-def pool_kills(pool: Any) -> bool:
-    """Return whether a pool runs calls in processes of their own, which can be killed."""
-    return getattr(pool.terminate_job, "__func__", None) is not BasePool.terminate_job
 
 
 def _arguments_of(message: Any) -> object:

@@ -24,8 +24,6 @@ from kombu.common import ignore_errors
 from toolfleet.exit_status import ExitStatus
 from toolfleet.logs import FactLog
 from toolfleet.supervision import start_thread
-from toolfleet.workers.celery.request import pool_kills
-from toolfleet.workers.tool import child_processes as family
 
 log = FactLog("toolfleet.workers")
 
@@ -89,7 +87,7 @@ class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ship
             return
         grace = self._grace or self._begin()  # it may stop by itself
         _end_at_next_signal(grace)
-        if not _is_ours(self._pool) and not pool_kills(self._pool):
+        if not _is_ours(self._pool):
             _let_threads_end(grace)
         try:
             self._pool.stop()
@@ -118,9 +116,7 @@ def _is_ours(pool: Any) -> bool:
 
 def _ending_of(pool: Any) -> Callable[[], None]:
     """Return what ends the calls of a pool after the grace; nothing does on threads, which are left as they are."""
-    if _is_ours(pool):
-        return pool.end_grace  # type: ignore[no-any-return]  # celery ships no types
-    return _kill_busy_processes if pool_kills(pool) else lambda: None
+    return pool.end_grace if _is_ours(pool) else lambda: None
 
 
 def _end_at_next_signal(grace: Grace) -> None:
@@ -147,16 +143,6 @@ def _go_in_time(grace: Grace, end_calls: Callable[[], None]) -> None:
 
     worker_shutdown.connect(gone, weak=False)
     start_thread("stopping", watch, again=False)
-
-
-def _kill_busy_processes() -> None:
-    """Kill the processes that are still at a call. Their calls come back as handed over, not as those of a crash."""
-    for request in tuple(state.active_requests):
-        log.info("killed_at_shutdown", call_id=request.id, tool=request.name)
-        started_by_tool = family.descendants(request.worker_pid)
-        with suppress(ProcessLookupError):
-            os.kill(request.worker_pid, signal.SIGKILL)
-        family.kill(started_by_tool)
 
 
 def _let_threads_end(grace: Grace) -> None:

@@ -74,7 +74,7 @@ class Conclusion:
         since_s = time.perf_counter()
         outcome, result = await self._settle(delivery, call, result)
         CALLS.settled.observe(time.perf_counter() - since_s)
-        return self._ended(call.call_id, outcome, _ending_of(result))
+        return self._ended(call.call_id, outcome, ending_of(result))
 
     def is_plain(self, result: Returned | Failed | Submitted) -> TypeGuard[Returned | Failed]:
         """Whether a result can be settled as it stands: nothing of it is kept elsewhere, and no job takes its place."""
@@ -84,8 +84,15 @@ class Conclusion:
         self, delivery: Delivery, call: ToolCall, result: Returned | Failed, tell: Callable[[Ending], None]
     ) -> None:
         """Have a call settled with a plain result, and `tell` what `conclude` would return. Nothing can stop it."""
-        settlement = Settlement.of(delivery, call, result, self._seal)
-        self._soon.put(Concluding(settlement, _ending_of(result), tell, time.perf_counter()))
+        self.settle_soon(Settlement.of(delivery, call, result, self._seal), ending_of(result), tell)
+
+    def settle_soon(self, settlement: Settlement, ending: Ending, tell: Callable[[Ending], None]) -> None:
+        """Have a call settled, and `tell` the ending if that arrives. Nothing can stop it."""
+        self._soon.put(Concluding(settlement, ending, tell, time.perf_counter()))
+
+    def has_checkpoint(self, call_id: str) -> bool:
+        """Whether there is a checkpoint of a call, which is removed when it is concluded here."""
+        return self._checkpoints.has(call_id)
 
     async def drain(self) -> None:
         """Return when all that was to be settled soon is settled."""
@@ -144,7 +151,7 @@ async def _finish(work: asyncio.Future[T]) -> T:
     return work.result()
 
 
-def _ending_of(result: Returned | Failed | Submitted) -> Ending:
+def ending_of(result: Returned | Failed | Submitted) -> Ending:
     """Return the ending of a delivery whose call was settled with this result."""
     if not isinstance(result, Failed):
         return Ending.SETTLED

@@ -22,7 +22,8 @@ from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.admit import Admitted, admit
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.perform.conclusion import Conclusion
+from toolfleet.workers.delivery.settle import Settlement
+from toolfleet.workers.perform.conclusion import Conclusion, ending_of
 from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.tool_run import ToolRuns
 from toolfleet.workers.tool.execute import limit_s
@@ -39,6 +40,14 @@ class Common(NamedTuple):
 
     call: ToolCall
     tool: Tool[..., Any]
+
+
+class Done(NamedTuple):
+    """How a call has ended that was run for another process."""
+
+    ending: Ending
+    """If there is a settlement, how it ends when that is stored."""
+    settlement: Settlement | None = None
 
 
 class QuickCall:
@@ -62,25 +71,13 @@ class QuickCall:
 Quick = TypeVar("Quick", bound=QuickCall)
 
 
-class QuickCalls:
-    """Performs the common calls of one event loop."""
+class CommonCalls:
+    """Tells common calls from others."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        tools: Mapping[str, Tool[..., Any]],
-        seal: Seal,
-        runs: ToolRuns,
-        conclusion: Conclusion,
-    ) -> None:
+    def __init__(self, settings: Settings, tools: Mapping[str, Tool[..., Any]], seal: Seal) -> None:
         self._tools = tools
         self._seal = seal
-        self._runs = runs
-        self._conclusion = conclusion
         self._max_deliveries = settings.max_deliveries
-        self._unclocked: dict[QuickCall, None] = {}
-        """The calls whose tools run without a timer, the oldest first."""
-        self._looking: asyncio.TimerHandle | None = None
 
     def common(self, delivery: Delivery) -> Common | None:
         """Return the call of a delivery if it can be believed and may start at once; None says nothing against it."""
@@ -103,6 +100,25 @@ class QuickCalls:
             return None
         return Common(decision.call, tool)
 
+
+class QuickCalls(CommonCalls):
+    """Performs the common calls of one event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tools: Mapping[str, Tool[..., Any]],
+        seal: Seal,
+        runs: ToolRuns,
+        conclusion: Conclusion,
+    ) -> None:
+        super().__init__(settings, tools, seal)
+        self._runs = runs
+        self._conclusion = conclusion
+        self._unclocked: dict[QuickCall, None] = {}
+        """The calls whose tools run without a timer, the oldest first."""
+        self._looking: asyncio.TimerHandle | None = None
+
     async def perform(self, quick: Quick, tell: Callable[[Quick, Ending], None]) -> None:
         """Run a call and have it settled. `tell` is called once, then or later, with how it has ended."""
         delivery, call, tool = quick.delivery, quick.call, quick.tool
@@ -122,6 +138,20 @@ class QuickCalls:
             log.exception("call_not_performed", call_id=call.call_id, tool=call.tool)
         self._unclocked.pop(quick, None)
         tell(quick, outcome)
+
+    async def run(self, delivery: Delivery) -> Done | None:
+        """Run a call for another process, which settles what it can; None if it is no common one here."""
+        common = self.common(delivery)
+        if common is None:
+            return None
+        call, tool = common
+        reached(Point.RECEIVED, call.call_id)
+        outcome = await self._runs.start(delivery, call, tool)
+        if isinstance(outcome, Ending):
+            return Done(outcome)
+        if self._conclusion.is_plain(outcome) and not self._conclusion.has_checkpoint(call.call_id):
+            return Done(ending_of(outcome), Settlement.of(delivery, call, outcome, self._seal))
+        return Done(await self._conclusion.conclude(delivery, call, outcome))
 
     def _clock(self, quick: QuickCall) -> TimeLimit:
         """Return the clock of a call: set once the tool has run for a while, and at once for one with little time."""

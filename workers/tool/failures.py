@@ -74,3 +74,15 @@ def unread(tool: str, version: int) -> Failed:
 def limited(tool: str, error: RetryAfter, why_now: str = "") -> Failed:
     """The tool wants to be asked later, and the model is to know."""
     return Failed(kind=FailureKind.LIMIT, message=f"{tool} is {error}{why_now}.")
+
+
+def ended_from_outside(tool: str, kind: FailureKind, effect: Effect) -> Failed:
+    """Its call was ended by who runs it: for the time that it took, because nobody wants it, or with its process."""
+    match kind:
+        case FailureKind.IN_DOUBT:
+            return in_doubt(tool)
+        case FailureKind.TIMED_OUT:
+            said = f"{tool} took longer than its limit; its process was killed.{doubt(effect)}"
+            return Failed(kind=kind, message=said)
+        case _:
+            return Failed(kind=kind, message=f"{tool} was cancelled.{doubt(effect)}")

@@ -1,0 +1,113 @@
+"""What a child process does: one call after the other, each to its end, until the worker has no more for it.
+
+It performs a call as any worker does, with connections of its own. Only the result of a common call goes to the worker,
+sealed, which settles many together. The tool runs on the child's main thread, where SIGTERM interrupts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from typing import Any, NoReturn, cast
+
+from celery.concurrency.prefork import process_destructor, process_initializer
+
+from toolfleet.event_loop import new_event_loop
+from toolfleet.logs import FactLog
+from toolfleet.metrics.of_calls import CALLS
+from toolfleet.supervision import run_errand
+from toolfleet.workers.children.words import NUMBER, READY, Answer, Job, Words, framed, job_of, packed
+from toolfleet.workers.perform.endings import Ending
+from toolfleet.workers.perform.performer import Performer
+from toolfleet.workers.perform.quick_calls import Done
+
+log = FactLog("toolfleet.workers")
+
+
+class Child(asyncio.Protocol):
+    """A process of the pool, after it was forked. What it is to perform comes on its loop, where the tools run, too."""
+
+    def __init__(self, app: Any, hostname: str, begun: memoryview) -> None:
+        """`begun` is told of each job as it begins; the worker sees the same memory."""
+        self._app = app
+        self._hostname = hostname
+        self._begun = begun
+        self._jobs = Words()
+        self._is_told_to_end = False
+        self._transport: asyncio.WriteTransport
+        self._performer: Performer
+        self._ended: asyncio.Future[None]
+
+    def serve(self, pipe: socket.socket) -> None:
+        """Perform calls until the worker closes the pipe, or ends this process."""
+        process_initializer(self._app, self._hostname)
+        signal.signal(signal.SIGTERM, self._end)
+        os.register_at_fork(after_in_child=_end_when_told)
+        try:
+            new_event_loop().run_until_complete(self._serve(pipe))
+        finally:
+            process_destructor(os.getpid(), 0)
+
+    async def _serve(self, pipe: socket.socket) -> None:
+        fleet = self._app.toolfleet
+        loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        self._performer = Performer(fleet.settings, fleet.tools, threads=None, interceptors=fleet.interceptors)
+        pipe.setblocking(False)
+        await loop.create_unix_connection(lambda: self, sock=pipe)
+        self._transport.write(framed(READY))
+        await self._ended
+
+    # --- told by the transport ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the pipe."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Begin with the job that has come; the next one comes when this has its answer."""
+        for word in self._jobs.take(data):
+            run_errand("job", self._perform(job_of(word)))
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """End: the worker has no more to do for it, or is gone."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    # --- a job -------------------------------------------------------------------------------------------------------
+
+    async def _perform(self, job: Job) -> None:
+        NUMBER.pack_into(self._begun, 0, job.number)
+        tool = job.delivery.task
+        self._app.toolfleet.living.hear(tool, job.news)
+        before = CALLS.took_s(tool)
+        done = await self._seen_through(job)
+        if self._is_told_to_end:
+            self.connection_lost(None)  # whoever has told it to has settled the call
+            return
+        ran_s, settled_s = (after - then for after, then in zip(CALLS.took_s(tool), before, strict=True))
+        self._transport.write(packed(Answer(*done, ran_s, settled_s)))
+
+    async def _seen_through(self, job: Job) -> Done:
+        try:
+            if job.is_common and (done := await self._performer.quick.run(job.delivery)) is not None:
+                return done
+            return Done(await self._performer.perform(job.delivery))
+        except Exception:  # the worker waits for an answer whatever happens
+            log.exception("call_not_performed", call_id=job.delivery.task_id, tool=job.delivery.task)
+            return Done(Ending.NOT_PERFORMED)
+
+    def _end(self, *_: object) -> NoReturn:
+        """End what runs as Celery does, by SystemExit; a tool may clean up then, and is killed if it takes too long."""
+        self._is_told_to_end = True
+        raise SystemExit(-signal.SIGTERM)
+
+
+def _end_when_told() -> None:
+    """Let what a tool has forked end at SIGTERM, by which `multiprocessing` ends its pools.
+
+    What a child does at it is written in Python, and would wait behind a lock that a pool's process waits for.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,338 @@
+"""The children of one worker, seen from its event loop: who is free, what each is at, another for each that is lost.
+
+There are never more processes than slots: the next one is born when the last one is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import mmap
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Final, NamedTuple, cast
+
+from toolfleet.logs import FactLog
+from toolfleet.supervision import run_errand
+from toolfleet.workers.children.child import Child
+from toolfleet.workers.children.fork_server import Forked, ForkServer, ForkServerLost
+from toolfleet.workers.children.words import NUMBER, READY, Answer, Job, Words, answer_of, packed
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.tool import child_processes as family
+
+log = FactLog("toolfleet.workers")
+
+CLEAN_UP_S: Final = 2.0
+"""How long a tool may clean up after it was told to stop."""
+
+AGAIN_S: Final = 1.0
+"""How soon another child is tried when one could not be forked, or did not live to be ready."""
+
+AHEAD_S: Final = 0.01
+"""So much work may lie here beside what the children are at, so that a round trip to Redis brings many quick calls."""
+
+AHEAD_MAX: Final = 64
+
+PATIENCE_S: Final = 0.1
+"""A call that waits here for longer than this goes back, to whoever has a free child: what came ahead of it is slow."""
+
+STALE_S: Final = 1.0
+"""A call that has waited here for so long may be another worker's by now: this process was frozen meanwhile."""
+
+GO_WITHIN_S: Final = 2.0
+"""How long children that have nothing to do may take to end with their worker."""
+
+
+class ChildLost(Exception):
+    """The process ended with its call."""
+
+    def __init__(self, *, has_begun: bool) -> None:
+        super().__init__("the process has ended")
+        self.has_begun = has_begun
+        """Whether it had begun with the call; if not, nothing has happened to that."""
+
+
+class NoneFree(Exception):
+    """All children have been at other calls for longer than was to be expected; nothing has happened to this one."""
+
+
+class Waiting(NamedTuple):
+    """A call that waits for a free child."""
+
+    since_s: float
+    child: asyncio.Future[Connected]
+    is_patient: bool
+
+
+class Connected(asyncio.Protocol):
+    """One child, and what it is at."""
+
+    def __init__(self, slot: int, pid: int, begun: memoryview, tell: Callable[[Connected], None]) -> None:
+        """`tell` is called when it is ready, and when it has ended."""
+        self.slot = slot
+        self.pid = pid
+        self.is_ready = False
+        self.is_lost = False
+        self.is_ending = False
+        """Whether it is to take no call any more."""
+        self._begun = begun
+        self._tell = tell
+        self._words = Words()
+        self._gone = asyncio.Event()
+        self._job: tuple[int, asyncio.Future[Answer]] | None = None
+        self._transport: asyncio.WriteTransport
+
+    def ask(self, job: Job) -> asyncio.Future[Answer]:
+        """Have it perform a call. The future has its answer, or ChildLost."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if self.is_lost:
+            answer.set_exception(ChildLost(has_begun=False))
+        else:
+            self._job = job.number, answer
+            self._transport.write(packed(job))
+        return answer
+
+    def end(self, *, within_s: float) -> None:
+        """End it with its call: it is told to stop, and killed if it takes longer. Nothing waits for that."""
+        if not self.is_ending:
+            self.is_ending = True
+            run_errand("end_of_child", self._end(within_s))
+
+    async def _end(self, within_s: float) -> None:
+        begun = await asyncio.to_thread(family.descendants, self.pid)
+        if within_s:
+            self._signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._gone.wait()
+        self._signal(signal.SIGKILL)
+        family.kill(begun)
+
+    def _signal(self, number: int) -> None:
+        if not self.is_lost:  # it is collected after that, and until then nobody else has its process's number
+            os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Let it end: it has no call."""
+        self.is_ending = True
+        self._transport.close()
+
+    # --- told by the transport ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the pipe."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what it says."""
+        for word in self._words.take(data):
+            if word == READY:
+                self.is_ready = True
+                self._tell(self)
+            elif self._job is not None:
+                (_, answer), self._job = self._job, None
+                if not answer.done():
+                    answer.set_result(answer_of(word))
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Take note that it has ended. What it said before has been heard."""
+        self.is_lost = True
+        self._gone.set()
+        if self._job is not None:
+            (number, answer), self._job = self._job, None
+            if not answer.done():
+                answer.set_exception(ChildLost(has_begun=NUMBER.unpack_from(self._begun)[0] == number))
+        self._tell(self)
+
+
+class Pace:
+    """How many calls are done with in AHEAD_S, as the last ones went."""
+
+    def __init__(self, children: int) -> None:
+        self._children = children
+        self._mean_s = math.inf
+        self.ahead = 0
+        """So many, or AHEAD_MAX."""
+
+    def note(self, took_s: float) -> bool:
+        """Take note of one call. Returns whether `ahead` has changed by much."""
+        if took_s >= AHEAD_S or self._mean_s == math.inf:
+            self._mean_s = took_s
+        else:
+            self._mean_s += (took_s - self._mean_s) / AHEAD_MAX
+        before, ahead = self.ahead, min(AHEAD_MAX, int(self._children * AHEAD_S / self._mean_s))
+        if ahead <= before <= 1.25 * ahead:
+            return False
+        self.ahead = ahead
+        return ahead != before
+
+    def forget(self) -> None:
+        """Know nothing any more, and expect nothing."""
+        self._mean_s, self.ahead = math.inf, 0
+
+
+class Children:
+    """The processes of a pool. Created on the main thread, before there is any other; used on one event loop."""
+
+    def __init__(self, app: Any, hostname: str, number: int) -> None:
+        """Fork them."""
+        self._memory = mmap.mmap(-1, number * NUMBER.size)
+        begun = memoryview(self._memory)
+        self._begun = [begun[at * NUMBER.size : (at + 1) * NUMBER.size] for at in range(number)]
+        self._server = ForkServer(lambda pipe, slot: Child(app, hostname, self._begun[slot]).serve(pipe))
+        self._born: list[Forked] = [self._server.fork(slot) for slot in range(number)]
+        self._numbers = count(1)
+        self._free: deque[Connected] = deque()
+        self._wanted: deque[Waiting] = deque()
+        self._looking: asyncio.TimerHandle | None = None
+        self._pace = Pace(number)
+        self._all: dict[int, Connected] = {}
+        self._news = app.toolfleet.living.news
+        self._stops = False
+        self.give_up: Callable[[], None] = lambda: None
+        """Called once there can be no children any more."""
+        self.take_ahead: Callable[[int], None] = lambda _: None
+        """Called with how many calls may lie here beside those that the children are at."""
+
+    async def open(self) -> None:
+        """Connect with the children that were forked. Call it on the loop."""
+        asyncio.get_running_loop().add_reader(self._server.life, self._has_lost_server)
+        for slot, forked in enumerate(self._born):
+            await self._connect(slot, forked)
+        self._born.clear()
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that there are now."""
+        return [child.pid for child in tuple(self._all.values())]
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether calls wait for one that is free."""
+        return bool(self._wanted)
+
+    def job(self, delivery: Delivery, *, is_common: bool) -> Job:
+        """Return what a child is asked to perform."""
+        return Job(next(self._numbers), delivery, is_common, self._news.get(delivery.task))
+
+    async def take(self, *, is_patient: bool = False) -> Connected:
+        """Return a child that is free, once there is one; it is the caller's until `give`.
+
+        Raises NoneFree after a moment, unless the caller is patient or a child is just being born.
+        """
+        while self._free:
+            child = self._free.popleft()
+            if not (child.is_lost or child.is_ending):
+                return child
+        loop = asyncio.get_running_loop()
+        wanted: asyncio.Future[Connected] = loop.create_future()
+        self._wanted.append(Waiting(loop.time(), wanted, is_patient))
+        if self._looking is None:
+            self._looking = loop.call_later(PATIENCE_S, self._look)
+        try:
+            return await wanted
+        except asyncio.CancelledError:
+            if wanted.done() and not wanted.cancelled() and wanted.exception() is None:
+                self.give(wanted.result())
+            raise
+
+    def give(self, child: Connected) -> None:
+        """Take a child back. One that ends or has ended is replaced when it is gone."""
+        if child.is_lost or child.is_ending:
+            return
+        now_s = asyncio.get_running_loop().time()
+        while self._wanted:
+            waiting = self._wanted.popleft()
+            if waiting.child.done():
+                continue
+            if waiting.is_patient or waiting.since_s > now_s - STALE_S:
+                waiting.child.set_result(child)
+                return
+            waiting.child.set_exception(NoneFree())
+        self._free.append(child)
+
+    def note_pace(self, took_s: float) -> None:
+        """Take note of how long a child was at a call."""
+        if self._pace.note(took_s):
+            self.take_ahead(self._pace.ahead)
+
+    def _look(self) -> None:
+        """Send away who has waited for too long."""
+        loop = asyncio.get_running_loop()
+        self._looking = None
+        unborn = len(self._begun) - sum(child.is_ready and not child.is_lost for child in self._all.values())
+        kept: deque[Waiting] = deque()
+        while self._wanted and self._wanted[0].since_s <= loop.time() - PATIENCE_S:
+            waiting = self._wanted.popleft()
+            if waiting.child.done():
+                continue
+            if waiting.is_patient or len(kept) < unborn:
+                kept.append(waiting)
+            else:
+                waiting.child.set_exception(NoneFree())
+                self._pace.forget()
+        self.take_ahead(self._pace.ahead)
+        self._wanted.extendleft(reversed(kept))
+        if self._wanted:
+            self._looking = loop.call_later(PATIENCE_S, self._look)
+
+    async def aclose(self) -> None:
+        """End all. What still has a call is killed."""
+        self._stops = True
+        asyncio.get_running_loop().remove_reader(self._server.life)
+        left = [child.pid for child in self._all.values() if not child.is_lost]
+        for child in tuple(self._all.values()):
+            child.close()
+        await asyncio.to_thread(self._collect, left)
+
+    def _collect(self, pids: Sequence[int]) -> None:
+        try:
+            for pid in pids:
+                self._server.collect(pid, within_s=GO_WITHIN_S)
+        except ForkServerLost:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._server.close()
+
+    async def _connect(self, slot: int, forked: Forked) -> None:
+        child = Connected(slot, forked.pid, self._begun[slot], self._note)
+        self._all[slot] = child
+        forked.pipe.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=forked.pipe)
+
+    def _note(self, child: Connected) -> None:
+        if not child.is_lost:
+            self.give(child)
+        elif not self._stops:
+            run_errand("child_replaced", self._replace(child))
+
+    async def _replace(self, lost: Connected) -> None:
+        """Have another child in the place of one that has ended."""
+        with contextlib.suppress(ForkServerLost):  # of which the loop hears as well
+            status = await asyncio.to_thread(self._server.collect, lost.pid)
+            if not lost.is_ending:
+                log.warning("process_lost", pid=lost.pid, status=status)
+            if not lost.is_ready:
+                await asyncio.sleep(AGAIN_S)
+            while not self._stops:
+                try:
+                    forked = await asyncio.to_thread(self._server.fork, lost.slot)
+                except ForkServerLost:
+                    raise
+                except OSError as error:
+                    log.warning("process_not_forked", error=str(error))
+                    await asyncio.sleep(AGAIN_S)
+                else:
+                    await self._connect(lost.slot, forked)
+                    return
+
+    def _has_lost_server(self) -> None:
+        """Give up: nobody can make children any more, and those that there are may have ended with it."""
+        asyncio.get_running_loop().remove_reader(self._server.life)
+        log.error("fork_server_lost", pid=self._server.pid)
+        self.give_up()

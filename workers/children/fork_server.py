@@ -1,0 +1,208 @@
+"""A process that forks the children of a pool, so that each is as its worker was before it had threads or connections.
+
+A fork of the worker itself would take along whatever another thread is at, and half-read connections. As with the
+fork server of `multiprocessing`, which can tell nobody what a child has died of, and leaves children behind that are
+at work when their worker is killed: these end with it, whatever they do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, NoReturn
+
+from toolfleet.logs import FactLog
+from toolfleet.workers.tool import child_processes as family
+
+log = FactLog("toolfleet.workers")
+
+FORK: Final = b"F"
+COLLECT: Final = b"C"
+
+REQUEST: Final = struct.Struct("!cqd")
+"""What is asked for; the slot of a child that is to be forked, or the process that is to be collected; within how many
+seconds that may end by itself."""
+
+LOOK_EVERY_S: Final = 0.005
+"""How often it is looked whether a process has ended by itself."""
+
+REPLY: Final = struct.Struct("!q")
+"""The process of the child, or with what it ended; of a fork that failed the error number, below zero."""
+
+Serve = Callable[[socket.socket, int], None]
+"""What a child does, with its end of a pipe and its slot; it ends when that returns."""
+
+
+class Forked(NamedTuple):
+    """A child that was just born."""
+
+    pid: int
+    pipe: socket.socket
+    """This process's end: it is closed when the child ends."""
+
+
+class ForkServerLost(ConnectionError):
+    """The fork server has ended, and all children with it."""
+
+
+class ForkServer:
+    """Forks and collects children. Any thread may ask; one after the other is answered."""
+
+    def __init__(self, serve: Serve) -> None:
+        """Fork the server. `serve` is what each child does."""
+        self._asking = threading.Lock()
+        self._control, theirs = socket.socketpair()
+        self.life, its_life = socket.socketpair()
+        """Can be read once the server has ended, and not before."""
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._control.close()
+            self.life.close()
+            _serve_forks(theirs, its_life, serve)
+        theirs.close()
+        its_life.close()
+
+    def fork(self, slot: int) -> Forked:
+        """Fork a child. Raises OSError when the system has no room for one, ForkServerLost."""
+        with self._asking, _lost_if_it_fails():
+            self._control.sendall(REQUEST.pack(FORK, slot, 0.0))
+            data, descriptors, _, _ = socket.recv_fds(self._control, REPLY.size, 1)
+        pid = _number_in(data)
+        if pid < 0:
+            raise OSError(-pid, os.strerror(-pid))
+        return Forked(pid, socket.socket(fileno=descriptors[0]))
+
+    def collect(self, pid: int, *, within_s: float = 0.0) -> int:
+        """See a child to its end: it is killed if it lives longer than this, and no other is served before.
+
+        Returns with what it has ended; below zero by a signal. Raises ForkServerLost.
+        """
+        with self._asking, _lost_if_it_fails():
+            self._control.sendall(REQUEST.pack(COLLECT, pid, within_s))
+            data = self._control.recv(REPLY.size)
+        return _number_in(data)
+
+    def close(self) -> None:
+        """End the server, and kill the children that are still there."""
+        self._control.close()
+        self.life.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+@contextlib.contextmanager
+def _lost_if_it_fails() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ForkServerLost("the fork server has ended") from error
+
+
+def _number_in(reply: bytes) -> int:
+    if len(reply) < REPLY.size:
+        raise ForkServerLost("the fork server has ended")
+    return int(REPLY.unpack(reply)[0])
+
+
+# --- in the server ----------------------------------------------------------------------------------------------------
+
+
+def _serve_forks(control: socket.socket, life: socket.socket, serve: Serve) -> NoReturn:
+    """Do what the worker asks for until that has ended, however it did."""
+
+    def be_child(server: int, pipe: socket.socket, slot: int) -> NoReturn:
+        control.close()
+        life.close()
+        _be_child(server, pipe, serve, slot)
+
+    children: set[int] = set()
+    try:
+        signal.set_wakeup_fd(-1)
+        # Its end is the worker's to say: Ctrl-C and a service's stop reach all processes.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+        gc.freeze()
+        while len(request := control.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
+            what, number, within_s = REQUEST.unpack(request)
+            if what == FORK:
+                _fork(control, children, be_child, number)
+            else:
+                children.discard(number)
+                control.sendall(REPLY.pack(_collected(number, within_s)))
+    except OSError:
+        pass  # the worker has ended in the middle of a word
+    finally:
+        for pid in children:
+            _collected(pid)
+        os._exit(0)
+
+
+def _fork(
+    control: socket.socket, children: set[int], be_child: Callable[[int, socket.socket, int], NoReturn], slot: int
+) -> None:
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        control.sendall(REPLY.pack(-(error.errno or 1)))
+        return
+    with ours, theirs:
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            control.sendall(REPLY.pack(-(error.errno or 1)))
+            return
+        if pid == 0:
+            ours.close()
+            be_child(server, theirs, slot)
+        children.add(pid)
+        socket.send_fds(control, [REPLY.pack(pid)], [ours.fileno()])
+
+
+def _be_child(server: int, pipe: socket.socket, serve: Serve, slot: int) -> NoReturn:
+    status = 1
+    try:
+        _end_with(server)
+        serve(pipe, slot)
+        status = 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 1
+    except BaseException as error:  # nothing of a child may run on in the server's code
+        log.error("child_failed", exc_info=error)
+    finally:
+        os._exit(status & 0xFF)
+
+
+def _end_with(server: int) -> None:
+    """Have the kernel kill this process when the server dies, where it can (Linux)."""
+    from celery import platforms  # noqa: PLC0415  # as it is when this is called: tests take it away
+
+    platforms.set_pdeathsig("SIGKILL")
+    if os.getppid() != server:
+        os._exit(1)
+
+
+def _collected(pid: int, within_s: float = 0.0) -> int:
+    """See a child to its end, and the processes of its tool; return with what it ended."""
+    begun = family.descendants(pid)
+    give_up_s = time.monotonic() + within_s
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        while not ended and time.monotonic() < give_up_s:
+            time.sleep(LOOK_EVERY_S)
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return 0  # it was collected before
+    finally:
+        family.kill(begun)
+    return os.waitstatus_to_exitcode(status)

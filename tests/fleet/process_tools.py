@@ -48,6 +48,15 @@ def print_slowly(path: str) -> None:
     Path(path).write_text("printed")
 
 
+@tool(queue="press", blocking="process")
+def print_when_let(path: str) -> str:
+    """Print once there is a file, and say that it has begun."""
+    Path(f"{path}.begun").touch()
+    while not Path(f"{path}.let").exists():
+        time.sleep(0.01)
+    return "printed"
+
+
 @tool(queue="desk", timeout_s=600)
 def stamp(path: str) -> None:
     """Stamp a paper, on whatever its queue's workers run it."""

@@ -112,7 +112,7 @@ def worker_said(fleet, *words, until=None):
 def test_a_worker_that_has_no_processes_says_which_tools_need_one_and_does_not_start(fleet, kind):
     code, said = worker_said(fleet, "--pool", "press", "--kind", kind)
     assert code != 0
-    assert 'print_slowly, sleep_beside must run in a process (blocking="process")' in said
+    assert 'print_slowly, print_when_let, sleep_beside must run in a process (blocking="process")' in said
     assert "--kind prefork" in said
 
 
@@ -122,3 +122,21 @@ def test_a_worker_of_threads_tells_once_of_a_tool_that_may_have_its_effect_after
     assert len(told) == 1
     assert "stamp" in told[0]
     assert "blocking=" in told[0]
+
+
+async def test_who_sends_sigterm_to_all_processes_of_a_worker_lets_calls_end(fleet, ask, tmp_path):
+    """As systemd does when a service is stopped, whose children are not told by us."""
+    worker = await asyncio.to_thread(fleet.start_worker, "press")
+    await asyncio.to_thread(until_announced, fleet, worker)
+    path = tmp_path / "paper"
+    answering = asyncio.create_task(ask(("print_when_let", {"path": str(path)})))
+    async with asyncio.timeout(WAIT_S):
+        while not (tmp_path / "paper.begun").exists():
+            await asyncio.sleep(0.02)
+    for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
+        process.terminate()
+    await asyncio.sleep(0.5)
+    (tmp_path / "paper.let").touch()
+    assert await answering == ["printed"]
+    assert await asyncio.to_thread(worker.process.wait, WAIT_S) == 0
+    fleet.workers.remove(worker)

@@ -38,6 +38,7 @@ class ProcessPool(AsyncioPool):
                 qos.ahead = calls
 
             self._children.take_ahead = take_ahead
+            take_ahead(self._children.ahead)
 
     def _new_performer(self) -> ChildPerformer:
         run_errand("children_opened", self._children.open())

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import socket
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from celery.concurrency.prefork import process_destructor, process_initializer
 
@@ -18,8 +18,7 @@ from toolfleet.event_loop import new_event_loop
 from toolfleet.logs import FactLog
 from toolfleet.metrics.of_calls import CALLS
 from toolfleet.supervision import run_errand
-from toolfleet.workers.children.words import NUMBER, READY, Answer, Job, Words, framed, job_of, packed
-from toolfleet.workers.perform.endings import Ending
+from toolfleet.workers.children.words import READY, Answer, Job, Shared, Words, framed, job_of, packed
 from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.perform.quick_calls import Done
 
@@ -29,11 +28,11 @@ log = FactLog("toolfleet.workers")
 class Child(asyncio.Protocol):
     """A process of the pool, after it was forked. What it is to perform comes on its loop, where the tools run, too."""
 
-    def __init__(self, app: Any, hostname: str, begun: memoryview) -> None:
-        """`begun` is told of each job as it begins; the worker sees the same memory."""
+    def __init__(self, app: Any, hostname: str, shared: Shared) -> None:
+        """`shared` is what the worker sees, too."""
         self._app = app
         self._hostname = hostname
-        self._begun = begun
+        self._shared = shared
         self._jobs = Words()
         self._is_told_to_end = False
         self._transport: asyncio.WriteTransport
@@ -79,30 +78,36 @@ class Child(asyncio.Protocol):
     # --- a job -------------------------------------------------------------------------------------------------------
 
     async def _perform(self, job: Job) -> None:
-        NUMBER.pack_into(self._begun, 0, job.number)
-        tool = job.delivery.task
-        self._app.toolfleet.living.hear(tool, job.news)
-        before = CALLS.took_s(tool)
-        done = await self._seen_through(job)
+        self._shared.begun = job.number
+        try:
+            answer = await self._answer(job)
+        except Exception:  # the worker waits for a word; it sees that there is none when this process ends
+            log.exception("call_not_performed", call_id=job.delivery.task_id, tool=job.delivery.task)
+            self._is_told_to_end = True
         if self._is_told_to_end:
             self.connection_lost(None)  # whoever has told it to has settled the call
             return
+        self._transport.write(packed(answer))
+
+    async def _answer(self, job: Job) -> Answer:
+        tool = job.delivery.task
+        self._app.toolfleet.living.hear(tool, job.news)
+        before = CALLS.took_s(tool)
+        done = await self._performer.quick.run(job.delivery) if job.is_common else None
+        if done is None:
+            done = Done(await self._performer.perform(job.delivery))
         ran_s, settled_s = (after - then for after, then in zip(CALLS.took_s(tool), before, strict=True))
-        self._transport.write(packed(Answer(*done, ran_s, settled_s)))
+        return Answer(*done, ran_s, settled_s)
 
-    async def _seen_through(self, job: Job) -> Done:
-        try:
-            if job.is_common and (done := await self._performer.quick.run(job.delivery)) is not None:
-                return done
-            return Done(await self._performer.perform(job.delivery))
-        except Exception:  # the worker waits for an answer whatever happens
-            log.exception("call_not_performed", call_id=job.delivery.task_id, tool=job.delivery.task)
-            return Done(Ending.NOT_PERFORMED)
+    def _end(self, *_: object) -> None:
+        """End what runs as Celery does, by SystemExit; a tool may clean up then, and is killed if it takes too long.
 
-    def _end(self, *_: object) -> NoReturn:
-        """End what runs as Celery does, by SystemExit; a tool may clean up then, and is killed if it takes too long."""
-        self._is_told_to_end = True
-        raise SystemExit(-signal.SIGTERM)
+        Only if the worker says so of this very job: a service that stops sends SIGTERM to all processes, and the worker
+        lets calls end.
+        """
+        if self._shared.begun and self._shared.to_end == self._shared.begun:
+            self._is_told_to_end = True
+            raise SystemExit(-signal.SIGTERM)
 
 
 def _end_when_told() -> None:

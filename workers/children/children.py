@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -20,7 +21,7 @@ from toolfleet.logs import FactLog
 from toolfleet.supervision import run_errand
 from toolfleet.workers.children.child import Child
 from toolfleet.workers.children.fork_server import Forked, ForkServer, ForkServerLost
-from toolfleet.workers.children.words import NUMBER, READY, Answer, Job, Words, answer_of, packed
+from toolfleet.workers.children.words import READY, Answer, Job, Shared, Words, answer_of, packed
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.tool import child_processes as family
 
@@ -71,7 +72,7 @@ class Waiting(NamedTuple):
 class Connected(asyncio.Protocol):
     """One child, and what it is at."""
 
-    def __init__(self, slot: int, pid: int, begun: memoryview, tell: Callable[[Connected], None]) -> None:
+    def __init__(self, slot: int, pid: int, shared: Shared, tell: Callable[[Connected], None]) -> None:
         """`tell` is called when it is ready, and when it has ended."""
         self.slot = slot
         self.pid = pid
@@ -79,7 +80,7 @@ class Connected(asyncio.Protocol):
         self.is_lost = False
         self.is_ending = False
         """Whether it is to take no call any more."""
-        self._begun = begun
+        self._shared = shared
         self._tell = tell
         self._words = Words()
         self._gone = asyncio.Event()
@@ -96,25 +97,30 @@ class Connected(asyncio.Protocol):
             self._transport.write(packed(job))
         return answer
 
-    def end(self, *, within_s: float) -> None:
-        """End it with its call: it is told to stop, and killed if it takes longer. Nothing waits for that."""
-        if not self.is_ending:
-            self.is_ending = True
-            run_errand("end_of_child", self._end(within_s))
+    def end(self, *, within_s: float) -> asyncio.Future[None]:
+        """End it with its call: it is told to stop, and killed if it takes longer. What is returned is done then.
+
+        It takes no call any more, whether or not anybody waits for that.
+        """
+        self.is_ending = True
+        return asyncio.shield(run_errand("end_of_child", self._end(within_s)))
 
     async def _end(self, within_s: float) -> None:
         begun = await asyncio.to_thread(family.descendants, self.pid)
         if within_s:
+            self._shared.to_end = self._shared.begun
             self._signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await self._gone.wait()
         self._signal(signal.SIGKILL)
         family.kill(begun)
+        await self._gone.wait()
 
     def _signal(self, number: int) -> None:
         if not self.is_lost:  # it is collected after that, and until then nobody else has its process's number
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # or by others, where the fork server is lost
+                os.kill(self.pid, number)
 
     def close(self) -> None:
         """Let it end: it has no call."""
@@ -136,7 +142,15 @@ class Connected(asyncio.Protocol):
             elif self._job is not None:
                 (_, answer), self._job = self._job, None
                 if not answer.done():
-                    answer.set_result(answer_of(word))
+                    self._settle(answer, word)
+
+    def _settle(self, answer: asyncio.Future[Answer], word: bytes) -> None:
+        try:
+            answer.set_result(answer_of(word))
+        except Exception as error:  # whatever a tool has written into the pipe of its process
+            log.error("answer_not_read", exc_info=error)
+            answer.set_exception(ChildLost(has_begun=True))
+            self.end(within_s=0.0)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Take note that it has ended. What it said before has been heard."""
@@ -145,7 +159,7 @@ class Connected(asyncio.Protocol):
         if self._job is not None:
             (number, answer), self._job = self._job, None
             if not answer.done():
-                answer.set_exception(ChildLost(has_begun=NUMBER.unpack_from(self._begun)[0] == number))
+                answer.set_exception(ChildLost(has_begun=self._shared.begun == number))
         self._tell(self)
 
 
@@ -180,13 +194,12 @@ class Children:
 
     def __init__(self, app: Any, hostname: str, number: int) -> None:
         """Fork them."""
-        self._memory = mmap.mmap(-1, number * NUMBER.size)
-        begun = memoryview(self._memory)
-        self._begun = [begun[at * NUMBER.size : (at + 1) * NUMBER.size] for at in range(number)]
-        self._server = ForkServer(lambda pipe, slot: Child(app, hostname, self._begun[slot]).serve(pipe))
+        memory = memoryview(mmap.mmap(-1, number * Shared.SIZE))
+        self._shared = [Shared(memory[at : at + Shared.SIZE]) for at in range(0, len(memory), Shared.SIZE)]
+        self._server = ForkServer(lambda pipe, slot: Child(app, hostname, self._shared[slot]).serve(pipe))
         self._born: list[Forked] = [self._server.fork(slot) for slot in range(number)]
         self._numbers = count(1)
-        self._free: deque[Connected] = deque()
+        self._free: list[Connected] = []
         self._wanted: deque[Waiting] = deque()
         self._looking: asyncio.TimerHandle | None = None
         self._pace = Pace(number)
@@ -211,6 +224,11 @@ class Children:
         return [child.pid for child in tuple(self._all.values())]
 
     @property
+    def ahead(self) -> int:
+        """How many calls may lie here beside those that the children are at."""
+        return self._pace.ahead
+
+    @property
     def are_wanted(self) -> bool:
         """Whether calls wait for one that is free."""
         return bool(self._wanted)
@@ -225,7 +243,7 @@ class Children:
         Raises NoneFree after a moment, unless the caller is patient or a child is just being born.
         """
         while self._free:
-            child = self._free.popleft()
+            child = self._free.pop()  # the one that was at work last, whose memory is in the processor's caches
             if not (child.is_lost or child.is_ending):
                 return child
         loop = asyncio.get_running_loop()
@@ -264,7 +282,7 @@ class Children:
         """Send away who has waited for too long."""
         loop = asyncio.get_running_loop()
         self._looking = None
-        unborn = len(self._begun) - sum(child.is_ready and not child.is_lost for child in self._all.values())
+        unborn = len(self._shared) - sum(child.is_ready and not child.is_lost for child in self._all.values())
         kept: deque[Waiting] = deque()
         while self._wanted and self._wanted[0].since_s <= loop.time() - PATIENCE_S:
             waiting = self._wanted.popleft()
@@ -290,9 +308,10 @@ class Children:
         await asyncio.to_thread(self._collect, left)
 
     def _collect(self, pids: Sequence[int]) -> None:
+        give_up_s = time.monotonic() + GO_WITHIN_S
         try:
             for pid in pids:
-                self._server.collect(pid, within_s=GO_WITHIN_S)
+                self._server.collect(pid, within_s=max(0.0, give_up_s - time.monotonic()))
         except ForkServerLost:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -300,8 +319,9 @@ class Children:
         self._server.close()
 
     async def _connect(self, slot: int, forked: Forked) -> None:
-        child = Connected(slot, forked.pid, self._begun[slot], self._note)
+        child = Connected(slot, forked.pid, self._shared[slot], self._note)
         self._all[slot] = child
+        self._shared[slot].to_end = 0
         forked.pipe.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=forked.pipe)
 

@@ -8,6 +8,7 @@ at work when their worker is killed: these end with it, whatever they do.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -77,6 +78,9 @@ class ForkServer:
         pid = _number_in(data)
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
+        if not descriptors:  # there is none left here; the child has nobody at the other end, and ends
+            self.collect(pid)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return Forked(pid, socket.socket(fileno=descriptors[0]))
 
     def collect(self, pid: int, *, within_s: float = 0.0) -> int:

@@ -98,7 +98,14 @@ class ChildPerformer:
             return None  # nothing will run
 
     async def _run(self, delivery: Delivery, call: ToolCall | None, *, is_common: bool) -> Answer | Ending:
-        """Have a child perform a call. A child that is lost before it has begun with it was none."""
+        """Have a child perform a call."""
+        try:
+            return await self._run_in_any(delivery, call, is_common=is_common)
+        except asyncio.CancelledError:
+            return Ending.NOT_PERFORMED  # interrupted twice, in whatever it did about the first time
+
+    async def _run_in_any(self, delivery: Delivery, call: ToolCall | None, *, is_common: bool) -> Answer | Ending:
+        """Have a child that is free perform a call. One that is lost before it has begun with it was none."""
         while True:
             try:
                 # Another broker counts what is given back.
@@ -124,17 +131,14 @@ class ChildPerformer:
         # One whose time has come while it waited for a child is let in, or not, by the child.
         job = self._children.job(delivery, is_common=is_common and left_s > 0)
         began_s = time.perf_counter()
+        asked = child.ask(job)
         try:
             with TimeLimit(left_s + KILL_MARGIN_S):
-                answer = await child.ask(job)
-        except TimeoutError:
-            return await self._end(child, delivery, call, FailureKind.TIMED_OUT)
-        except asyncio.CancelledError as interruption:
-            if Interruption.SHUTDOWN not in interruption.args:
-                return await self._end(child, delivery, call, FailureKind.CANCELLED)
-            log.info("killed_at_shutdown", call_id=delivery.task_id, tool=delivery.task)
-            child.end(within_s=0.0)
-            return await self._leave(delivery, call)
+                answer = await asked
+        except (TimeoutError, asyncio.CancelledError) as interruption:
+            if asked.cancelled():
+                return await self._interrupt(child, delivery, call, interruption)
+            answer = asked.result()  # it came at the same moment
         self._children.note_pace(time.perf_counter() - began_s)
         CALLS.add_elsewhere(delivery.task, answer.ran_s, answer.settled_s)
         return answer
@@ -157,6 +161,17 @@ class ChildPerformer:
 
     # --- calls that no child ends ------------------------------------------------------------------------------------
 
+    async def _interrupt(
+        self, child: Connected, delivery: Delivery, call: ToolCall | None, why: TimeoutError | asyncio.CancelledError
+    ) -> Ending:
+        if isinstance(why, TimeoutError):
+            return await self._end(child, delivery, call, FailureKind.TIMED_OUT)
+        if Interruption.SHUTDOWN not in why.args:
+            return await self._end(child, delivery, call, FailureKind.CANCELLED)
+        log.info("killed_at_shutdown", call_id=delivery.task_id, tool=delivery.task)
+        await child.end(within_s=0.0)  # before anybody else is given the call, or asks what became of it
+        return await self._leave(delivery, call)
+
     async def _end(self, child: Connected, delivery: Delivery, call: ToolCall | None, kind: FailureKind) -> Ending:
         """Settle a call that goes on, and end the process that is at it."""
         if call is None:
@@ -164,8 +179,10 @@ class ChildPerformer:
             return Ending.NOT_PERFORMED
         failure = ended_from_outside(call.tool, kind, self._effect(delivery))
         settling = asyncio.ensure_future(self._settle(delivery, call, failure))  # watched: awaited below
-        await asyncio.wait([settling], timeout=SETTLED_WITHIN_S)
-        child.end(within_s=CLEAN_UP_S)
+        try:
+            await asyncio.wait([settling], timeout=SETTLED_WITHIN_S)
+        finally:
+            child.end(within_s=CLEAN_UP_S)
         return await settling
 
     async def _lost(self, delivery: Delivery, call: ToolCall | None) -> Ending:

@@ -18,7 +18,34 @@ READY: Final = b""
 """A child's first word, once it can take a call."""
 
 NUMBER: Final = struct.Struct("=Q")
-"""The number of the newest job that a child has begun with, in memory that both of them see."""
+
+
+class Shared:
+    """Memory that a worker and one child both see: what each of them says in it, the other knows at once."""
+
+    SIZE: Final = 2 * NUMBER.size
+
+    def __init__(self, memory: memoryview) -> None:
+        """`memory`: SIZE bytes."""
+        self._memory = memory
+
+    @property
+    def begun(self) -> int:
+        """The number of the newest job that the child has begun with."""
+        return int(NUMBER.unpack_from(self._memory, 0)[0])
+
+    @begun.setter
+    def begun(self, number: int) -> None:
+        NUMBER.pack_into(self._memory, 0, number)
+
+    @property
+    def to_end(self) -> int:
+        """The number of the job that the child is to stop, and to end with, when it gets SIGTERM."""
+        return int(NUMBER.unpack_from(self._memory, NUMBER.size)[0])
+
+    @to_end.setter
+    def to_end(self, number: int) -> None:
+        NUMBER.pack_into(self._memory, NUMBER.size, number)
 
 
 class Job(NamedTuple):

@@ -148,7 +148,7 @@ class ChildPerformer:
         if call is None:
             return 0.0
         tool, now_unix_s = self._tools.get(delivery.task), time.time()
-        return call.deadline_unix_s - now_unix_s if tool is None else limit_s(call, tool, now_unix_s)
+        return max(0.0, call.deadline_unix_s - now_unix_s) if tool is None else limit_s(call, tool, now_unix_s)
 
     def _effect(self, delivery: Delivery) -> Effect:
         tool = self._tools.get(delivery.task)

@@ -166,8 +166,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         return len(self._tasks)
 
     @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that tools run on, for other work of theirs."""
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop that tools run on, for other work of theirs; None where they run elsewhere."""
         return self._loop
 
     def _get_info(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class ProcessPool(AsyncioPool):
     def read_for(self, consumer: Any) -> None:
         """Read a consumer's queues as the asyncio pool does; quick calls while the children are at others, too."""
         super().read_for(consumer)
-        qos = consumer.task_consumer.channel.qos
+        qos = getattr(consumer.task_consumer.channel, "qos", None)  # which not every broker's channel has
         if isinstance(qos, StreamQoS):
 
             def take_ahead(calls: int) -> None:
@@ -43,6 +43,11 @@ class ProcessPool(AsyncioPool):
     def _new_performer(self) -> ChildPerformer:
         run_errand("children_opened", self._children.open())
         return ChildPerformer(self._settings, self.app.toolfleet.tools, self._children)
+
+    @property
+    def loop(self) -> None:
+        """None: a poll function of an author's that blocks must not hold up those who look after the children."""
+        return
 
     def _get_info(self) -> dict[str, Any]:
         return {**super()._get_info(), "processes": self._children.pids}

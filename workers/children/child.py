@@ -43,7 +43,7 @@ class Child(asyncio.Protocol):
         """Perform calls until the worker closes the pipe, or ends this process."""
         process_initializer(self._app, self._hostname)
         signal.signal(signal.SIGTERM, self._end)
-        os.register_at_fork(after_in_child=_end_when_told)
+        os.register_at_fork(after_in_child=lambda: _be_no_child(pipe))
         try:
             new_event_loop().run_until_complete(self._serve(pipe))
         finally:
@@ -110,9 +110,12 @@ class Child(asyncio.Protocol):
             raise SystemExit(-signal.SIGTERM)
 
 
-def _end_when_told() -> None:
-    """Let what a tool has forked end at SIGTERM, by which `multiprocessing` ends its pools.
+def _be_no_child(pipe: socket.socket) -> None:
+    """Let what a tool has forked end at SIGTERM, by which `multiprocessing` ends its pools, and not hold our pipe.
 
-    What a child does at it is written in Python, and would wait behind a lock that a pool's process waits for.
+    What a child does at SIGTERM is written in Python, and would wait behind a lock that a pool's process waits for. Its
+    worker knows by the end of the pipe that a child has died.
     """
+    if pipe.fileno() >= 0:
+        os.close(pipe.detach())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -22,7 +22,7 @@ class ProcessPool(AsyncioPool):
 
     def on_start(self) -> None:
         """Fork the children, and start the loop's thread. Returns when the loop runs."""
-        # First: whoever forks has one thread then, and no connection.
+        # First: whoever forks has no thread and no connection then that is at work for calls.
         _, hostname, *_ = self.options["initargs"]
         self._children = Children(self.app, hostname, self.limit)
         self._children.give_up = self._retire_childless

@@ -81,7 +81,10 @@ class Child(asyncio.Protocol):
         self._shared.begun = job.number
         try:
             answer = await self._answer(job)
-        except Exception:  # the worker waits for a word; it sees that there is none when this process ends
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ):  # its worker waits, and sees this process end
             log.exception("call_not_performed", call_id=job.delivery.task_id, tool=job.delivery.task)
             self._is_told_to_end = True
         if self._is_told_to_end:

@@ -106,13 +106,17 @@ class Connected(asyncio.Protocol):
         return asyncio.shield(run_errand("end_of_child", self._end(within_s)))
 
     async def _end(self, within_s: float) -> None:
+        if self.is_lost:
+            return
         begun = await asyncio.to_thread(family.descendants, self.pid)
-        if within_s:
+        if within_s and not self._gone.is_set():
             self._shared.to_end = self._shared.begun
             self._signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await self._gone.wait()
+        if not self._gone.is_set():
+            begun += await asyncio.to_thread(family.descendants, self.pid)  # what it has started meanwhile
         self._signal(signal.SIGKILL)
         family.kill(begun)
         await self._gone.wait()
@@ -246,6 +250,8 @@ class Children:
             child = self._free.pop()  # the one that was at work last, whose memory is in the processor's caches
             if not (child.is_lost or child.is_ending):
                 return child
+        if self._stops:
+            raise NoneFree
         loop = asyncio.get_running_loop()
         wanted: asyncio.Future[Connected] = loop.create_future()
         self._wanted.append(Waiting(loop.time(), wanted, is_patient))
@@ -355,4 +361,9 @@ class Children:
         """Give up: nobody can make children any more, and those that there are may have ended with it."""
         asyncio.get_running_loop().remove_reader(self._server.life)
         log.error("fork_server_lost", pid=self._server.pid)
+        self._stops = True
+        while self._wanted:
+            waiting = self._wanted.popleft()
+            if not waiting.child.done():
+                waiting.child.set_exception(NoneFree())
         self.give_up()

@@ -93,9 +93,10 @@ class ChildPerformer:
 
     def _opened(self, delivery: Delivery) -> ToolCall | None:
         try:
-            return self._seal.open_call(delivery.text, delivery.mac)
+            call = self._seal.open_call(delivery.text, delivery.mac)
         except Refused:
             return None  # nothing will run
+        return call if (call.call_id, call.tool) == (delivery.task_id, delivery.task) else None
 
     async def _run(self, delivery: Delivery, call: ToolCall | None, *, is_common: bool) -> Answer | Ending:
         """Have a child perform a call."""

@@ -1,6 +1,6 @@
 """One delivery of one call: what Celery's message says about it, before anything in it is believed.
 
-The same value is read from a message (asyncio pool) and from a task's request (prefork and threads).
+The same value is read from a message (asyncio pool) and from a task's request (Celery's threads).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process that forks the children of a pool, so that each is as its worker was before it had threads or connections for calls.
+"""A process that forks the children of a pool: each is as its worker was before it had threads for calls.
 
 A fork of the worker itself would take along whatever another thread is at, and half-read connections. As with the
 fork server of `multiprocessing`, which can tell nobody what a child has died of, and leaves children behind that are

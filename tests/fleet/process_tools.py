@@ -21,12 +21,6 @@ def sleep_in_a_child(path: str) -> None:
 
 
 @tool(read_only=True, queue="cpu")
-def double(value: int) -> int:
-    """Double a number."""
-    return 2 * value
-
-
-@tool(read_only=True, queue="cpu")
 def squares(numbers: list[int], method: str) -> list[int]:
     """Square numbers in processes of multiprocessing."""
     with multiprocessing.get_context(method).Pool(2) as pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -58,6 +59,13 @@ def until_gone(pid: int) -> None:
     """Wait until a process, a killed child of somebody's for example, is gone."""
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).wait(WAIT_S)
+
+
+async def until_there(path: Path, *, is_written: bool = False) -> None:
+    """Return when there is such a file, or one with something in it."""
+    async with asyncio.timeout(WAIT_S):
+        while not path.exists() or (is_written and not path.read_text()):
+            await asyncio.sleep(0.01)  # a file tells nobody
 
 
 def lines(path: Path) -> list[str]:

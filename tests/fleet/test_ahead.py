@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fleets import HERE, asking
-from processes import WAIT_S, lines
+from processes import WAIT_S, lines, until_there
 
 from toolfleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
@@ -36,12 +36,6 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-async def until(path: Path) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not path.exists():
-            await asyncio.sleep(0.01)  # a file tells nobody
-
-
 def notes(path, count):
     return [("note", {"path": str(path), "mark": f"quick {n}"}) for n in range(count)]
 
@@ -56,7 +50,7 @@ async def test_what_a_worker_took_ahead_of_a_slow_call_is_done_by_another_one_an
         quick = notes(path, 12 * QUICK)
         mixed = [*quick[:QUICK], slow_call, *quick[QUICK:]]
         answering = asyncio.create_task(orchestrator.execute(asking(*mixed)))
-        await until(Path(f"{slow}.begun"))
+        await until_there(Path(f"{slow}.begun"))
         if workers > 1:
             async with asyncio.timeout(WAIT_S):
                 while len(lines(path)) < len(quick):
@@ -80,7 +74,7 @@ async def test_what_a_frozen_worker_had_taken_ahead_has_no_effect_after_it_was_g
         async with Orchestrator(settings=fleet.settings) as orchestrator:
             await orchestrator.execute(asking(*notes(tmp_path / "before", 4 * QUICK)))
             answering = asyncio.create_task(orchestrator.execute(asking(slow_call, *quick)))
-            await until(Path(f"{slow}.begun"))
+            await until_there(Path(f"{slow}.begun"))
             [worker] = fleet.workers
             with stopped(worker.pid):
                 # What has waited in it is known to be nobody's: some of it may have begun, for all that others know.
@@ -89,7 +83,7 @@ async def test_what_a_frozen_worker_had_taken_ahead_has_no_effect_after_it_was_g
                 assert other.is_running
                 done = lines(path)
                 Path(f"{slow}.let").touch()
-                await until(slow)  # so that its child is free as soon as it goes on
+                await until_there(slow)  # so that its child is free as soon as it goes on
             await orchestrator.execute(asking(*notes(tmp_path / "after", 2 * QUICK)))
     doubtful = [answer for answer in answers[1:] if "may or may not have happened" in answer.content]
     assert doubtful

@@ -10,7 +10,7 @@ from subprocess import PIPE, STDOUT
 import psutil
 import pytest
 from fleets import HERE, asking
-from processes import WAIT_S, until_announced, until_gone
+from processes import WAIT_S, kill, until_announced, until_gone, until_there
 
 from toolfleet import LocalFleet
 from toolfleet.broker import celery_app
@@ -51,9 +51,7 @@ async def test_the_processes_of_a_tool_end_with_it_at_its_time_limit(ask, tmp_pa
 async def test_the_processes_of_a_tool_end_with_it_when_it_is_cancelled(fleet, ask, tmp_path):
     path = tmp_path / "pid"
     answer = asyncio.create_task(ask(("sleep_in_a_process", {"path": str(path)})))
-    async with asyncio.timeout(WAIT_S):
-        while not path.exists() or not path.read_text():
-            await asyncio.sleep(0.02)  # a file tells nobody
+    await until_there(path, is_written=True)
     call_id = (tmp_path / "pid.call").read_text()
     await asyncio.to_thread(celery_app(fleet.settings).control.revoke, call_id, terminate=True)
     assert await answer == ["sleep_in_a_process was cancelled."]
@@ -67,11 +65,8 @@ async def test_the_processes_of_a_tool_end_with_its_worker_when_that_is_killed(f
     await asyncio.to_thread(until_announced, fleet, worker)
     path = tmp_path / "pid"
     answering = asyncio.create_task(orchestrator.execute(asking(("sleep_beside", {"path": str(path)}))))
-    async with asyncio.timeout(WAIT_S):
-        while not path.exists() or not path.read_text():
-            await asyncio.sleep(0.02)
-    worker.process.kill()
-    await asyncio.to_thread(worker.process.wait, WAIT_S)
+    await until_there(path, is_written=True)
+    await asyncio.to_thread(kill, worker)
     fleet.workers.remove(worker)
     try:
         await asyncio.to_thread(until_gone, int(path.read_text()))
@@ -130,9 +125,7 @@ async def test_who_sends_sigterm_to_all_processes_of_a_worker_lets_calls_end(fle
     await asyncio.to_thread(until_announced, fleet, worker)
     path = tmp_path / "paper"
     answering = asyncio.create_task(ask(("print_when_let", {"path": str(path)})))
-    async with asyncio.timeout(WAIT_S):
-        while not (tmp_path / "paper.begun").exists():
-            await asyncio.sleep(0.02)
+    await until_there(tmp_path / "paper.begun")
     for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
         process.terminate()
     await asyncio.sleep(0.5)

@@ -49,7 +49,7 @@ class CallFigures:
         self.by_tool[tool].started += 1
 
     def received(self, tool: str, entry_id: str, came_unix_s: float, *, is_new: bool) -> None:
-        """Count a call that came in, and is to start when a process is free."""
+        """Count a call that came in, and is to start when a thread is free."""
         self.by_tool[tool].received += 1
         if is_new:
             # Two machines' clocks may differ.

@@ -37,7 +37,8 @@ class MortalFleet(local.LocalFleet):
         """Kill -9 a worker of a pool: the longest-lived one now, or, with `at`, a new one that will die there.
 
         The new one shares its pool's calls and dies the `nth` time that it reaches that point with a call id like
-        `matching`; on prefork it is the child process that dies. `wait_until_gone` waits for it.
+        `matching`; on prefork it is the child process that dies, but for a common call's `settled`. `wait_until_gone`
+        waits for a worker.
         """
         if at is not None:
             return self.start_fated(pool, kill_at(at, nth, matching))

@@ -63,7 +63,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
 
     def on_start(self) -> None:
         """Start the loop's thread. Returns when the loop runs."""
-        self._threads = ToolThreads(min(self.limit, MAX_THREADS), self._retire)
+        self._threads = ToolThreads(min(self.limit, MAX_THREADS), self._retire_without_threads)
         self._arrived: deque[ToolRequest] = deque()
         # By request, not by id: two messages may bring the same call.
         self._tasks: dict[ToolRequest | QuickRequest, asyncio.Task[None]] = {}
@@ -299,9 +299,13 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             failure = blocked(request.name, self._settings.blocked_loop_s, effect)
             request.task.settle_from_outside(request.delivery, failure)
 
-    def _retire(self) -> None:
-        """Let this worker stop in order, to be replaced: it could run no blocking tool any more."""
+    def _retire_without_threads(self) -> None:
+        """Retire: it could run no blocking tool any more."""
         log.error("worker_out_of_threads", threads=self._threads.count)
+        self._retire()
+
+    def _retire(self) -> None:
+        """Let this worker stop in order, to be replaced."""
         state.should_stop = ExitStatus.FAILED
         self.reports.wake()
 

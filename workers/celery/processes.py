@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from celery.worker import state
-
-from toolfleet.exit_status import ExitStatus
-from toolfleet.logs import FactLog
 from toolfleet.streams.qos import StreamQoS
 from toolfleet.supervision import run_errand
 from toolfleet.workers.celery.pool import AsyncioPool
 from toolfleet.workers.children.children import Children
 from toolfleet.workers.children.performer import ChildPerformer
-
-log = FactLog("toolfleet.workers")
 
 
 class ProcessPool(AsyncioPool):
@@ -25,7 +20,7 @@ class ProcessPool(AsyncioPool):
         # First: whoever forks has no thread and no connection then that is at work for calls.
         _, hostname, *_ = self.options["initargs"]
         self._children = Children(self.app, hostname, self.limit)
-        self._children.give_up = self._retire_childless
+        self._children.give_up = self._retire
         super().on_start()
 
     def read_for(self, consumer: Any) -> None:
@@ -33,12 +28,8 @@ class ProcessPool(AsyncioPool):
         super().read_for(consumer)
         qos = getattr(consumer.task_consumer.channel, "qos", None)  # which not every broker's channel has
         if isinstance(qos, StreamQoS):
-
-            def take_ahead(calls: int) -> None:
-                qos.ahead = calls
-
-            self._children.take_ahead = take_ahead
-            take_ahead(self._children.ahead)
+            self._children.take_ahead = partial(setattr, qos, "ahead")
+            self._children.take_ahead(self._children.ahead)
 
     def _new_performer(self) -> ChildPerformer:
         run_errand("children_opened", self._children.open())
@@ -51,8 +42,3 @@ class ProcessPool(AsyncioPool):
 
     def _get_info(self) -> dict[str, Any]:
         return {**super()._get_info(), "processes": self._children.pids}
-
-    def _retire_childless(self) -> None:
-        """Let this worker stop in order, to be replaced: it can have no processes any more."""
-        state.should_stop = ExitStatus.FAILED
-        self.reports.wake()

@@ -14,7 +14,6 @@ from celery import Task
 from toolfleet.calls import Effect, Failed, FailureKind
 from toolfleet.connections import connect
 from toolfleet.errors import Refused
-from toolfleet.logs import FactLog
 from toolfleet.tool import Tool, ToolSpec
 from toolfleet.tracing import find_tracing
 from toolfleet.workers.celery.request import FACTS, ToolRequest
@@ -23,8 +22,6 @@ from toolfleet.workers.delivery.settle import Settlement, settle_now
 from toolfleet.workers.perform.attempts import Killed, record_killed
 from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.tool.failures import ended_from_outside
-
-log = FactLog("toolfleet.workers")
 
 _local = threading.local()
 
@@ -53,7 +50,7 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
         return _runner().run(_performer(self.app).perform(delivery)).value
 
     def end_from_outside(self, request: ToolRequest, kind: FailureKind) -> None:
-        """Settle a call whose tool cannot: it was revoked, or the process that ran it is gone. Blocks briefly."""
+        """Settle a call whose tool cannot: it was revoked, or left on its thread. Blocks briefly."""
         failure = ended_from_outside(request.name, kind, request.delivery.effect(self.effect))
         self.settle_from_outside(request.delivery, failure)
 

@@ -81,10 +81,8 @@ class Child(asyncio.Protocol):
         self._shared.begun = job.number
         try:
             answer = await self._answer(job)
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ):  # its worker waits, and sees this process end
+        except (Exception, asyncio.CancelledError):
+            # Its worker waits for a word, and sees this process end.
             log.exception("call_not_performed", call_id=job.delivery.task_id, tool=job.delivery.task)
             self._is_told_to_end = True
         if self._is_told_to_end:

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
+from celery import platforms
+
 from toolfleet.logs import FactLog
 from toolfleet.workers.tool import child_processes as family
 
@@ -66,7 +68,7 @@ class ForkServer:
         if self.pid == 0:
             self._control.close()
             self.life.close()
-            _serve_forks(theirs, its_life, serve)
+            _Server(theirs, its_life, serve).run()
         theirs.close()
         its_life.close()
 
@@ -118,56 +120,62 @@ def _number_in(reply: bytes) -> int:
 # --- in the server ----------------------------------------------------------------------------------------------------
 
 
-def _serve_forks(control: socket.socket, life: socket.socket, serve: Serve) -> NoReturn:
-    """Do what the worker asks for until that has ended, however it did."""
+class _Server:
+    """What the server is at."""
 
-    def be_child(server: int, pipe: socket.socket, slot: int) -> NoReturn:
-        control.close()
-        life.close()
-        _be_child(server, pipe, serve, slot)
+    def __init__(self, control: socket.socket, life: socket.socket, serve: Serve) -> None:
+        self._control = control
+        self._life = life
+        self._serve = serve
+        self._children: set[int] = set()
+        self._pid = os.getpid()
 
-    children: set[int] = set()
-    try:
-        signal.set_wakeup_fd(-1)
-        # Its end is the worker's to say: Ctrl-C and a service's stop reach all processes.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)
-        gc.freeze()
-        while len(request := control.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
-            what, number, within_s = REQUEST.unpack(request)
-            if what == FORK:
-                _fork(control, children, be_child, number)
-            else:
-                children.discard(number)
-                control.sendall(REPLY.pack(_collected(number, within_s)))
-    except OSError:
-        pass  # the worker has ended in the middle of a word
-    finally:
-        for pid in children:
-            _collected(pid)
-        os._exit(0)
-
-
-def _fork(
-    control: socket.socket, children: set[int], be_child: Callable[[int, socket.socket, int], NoReturn], slot: int
-) -> None:
-    try:
-        ours, theirs = socket.socketpair()
-    except OSError as error:
-        control.sendall(REPLY.pack(-(error.errno or 1)))
-        return
-    with ours, theirs:
-        server = os.getpid()
+    def run(self) -> NoReturn:
+        """Do what the worker asks for until that has ended, however it did."""
         try:
-            pid = os.fork()
+            signal.set_wakeup_fd(-1)
+            # Its end is the worker's to say: Ctrl-C and a service's stop reach all processes.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_IGN)
+            gc.freeze()
+            while len(request := self._control.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
+                what, number, within_s = REQUEST.unpack(request)
+                if what == FORK:
+                    self._fork(number)
+                else:
+                    self._children.discard(number)
+                    self._control.sendall(REPLY.pack(_collected(number, within_s)))
+        except OSError:
+            pass  # the worker has ended in the middle of a word
+        finally:
+            for pid in self._children:
+                _collected(pid)
+            os._exit(0)
+
+    def _fork(self, slot: int) -> None:
+        try:
+            pid, ours = self._born(slot)
         except OSError as error:
-            control.sendall(REPLY.pack(-(error.errno or 1)))
+            self._control.sendall(REPLY.pack(-(error.errno or 1)))
             return
-        if pid == 0:
-            ours.close()
-            be_child(server, theirs, slot)
-        children.add(pid)
-        socket.send_fds(control, [REPLY.pack(pid)], [ours.fileno()])
+        with ours:
+            self._children.add(pid)
+            socket.send_fds(self._control, [REPLY.pack(pid)], [ours.fileno()])
+
+    def _born(self, slot: int) -> tuple[int, socket.socket]:
+        """Fork a child. Returns its process, and the worker's end of its pipe."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                pid = os.fork()
+            except OSError:
+                ours.close()
+                raise
+            if pid == 0:
+                for each in (self._control, self._life, ours):
+                    each.close()
+                _be_child(self._pid, theirs, self._serve, slot)
+        return pid, ours
 
 
 def _be_child(server: int, pipe: socket.socket, serve: Serve, slot: int) -> NoReturn:
@@ -186,8 +194,6 @@ def _be_child(server: int, pipe: socket.socket, serve: Serve, slot: int) -> NoRe
 
 def _end_with(server: int) -> None:
     """Have the kernel kill this process when the server dies, where it can (Linux)."""
-    from celery import platforms  # noqa: PLC0415  # as it is when this is called: tests take it away
-
     platforms.set_pdeathsig("SIGKILL")
     if os.getppid() != server:
         os._exit(1)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.connections import connect, connect_async
@@ -24,7 +24,7 @@ from toolfleet.tracing import find_tracing
 from toolfleet.wire import Seal
 from toolfleet.workers.children.children import CLEAN_UP_S, ChildLost, Children, Connected, NoneFree
 from toolfleet.workers.children.words import Answer
-from toolfleet.workers.delivery.admit import can_be_reconciled
+from toolfleet.workers.delivery.admit import is_of
 from toolfleet.workers.delivery.checkpoints import Checkpoints
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement
@@ -32,6 +32,7 @@ from toolfleet.workers.perform.attempts import Killed, record_killed
 from toolfleet.workers.perform.conclusion import Conclusion
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.perform.quick_calls import CommonCalls, Quick
+from toolfleet.workers.perform.tool_run import after_shutdown, may_be_asked
 from toolfleet.workers.tool.execute import limit_s
 from toolfleet.workers.tool.failures import cancelled_unstarted, ended_from_outside, in_doubt
 from toolfleet.workers.tool.time_limit import TimeLimit
@@ -54,11 +55,8 @@ SETTLED_WITHIN_S: Final = 1.0
 otherwise."""
 
 
-class Run(Protocol):
-    """Has a child perform a call."""
-
-    async def __call__(self, delivery: Delivery, call: ToolCall | None, *, is_common: bool) -> Answer | Ending:
-        """Return what the child has said of it, or how it has ended without one."""
+Run = Callable[[Delivery, ToolCall], Awaitable[Answer | Ending]]
+"""Has a child perform a call. Returns what the child has said of it, or how it has ended without one."""
 
 
 class ChildPerformer:
@@ -73,7 +71,7 @@ class ChildPerformer:
         self._checkpoints = Checkpoints(asyncio.get_running_loop(), self._client, settings.keys, self._seal)
         self._conclusion = Conclusion(self._client, settings, tools, self._seal, self._checkpoints)
         self._settling = Settling(self._conclusion, lambda: children.are_wanted)
-        self.quick = CommonCallsInChildren(settings, tools, self._seal, run=self._run, settling=self._settling)
+        self.quick = CommonCallsInChildren(settings, tools, self._seal, run=self._run_common, settling=self._settling)
 
     async def perform(self, delivery: Delivery) -> Ending:
         """See one delivery to its end. Returns how it ended; raises nothing of the tool's."""
@@ -96,7 +94,10 @@ class ChildPerformer:
             call = self._seal.open_call(delivery.text, delivery.mac)
         except Refused:
             return None  # nothing will run
-        return call if (call.call_id, call.tool) == (delivery.task_id, delivery.task) else None
+        return call if is_of(delivery, call) else None
+
+    async def _run_common(self, delivery: Delivery, call: ToolCall) -> Answer | Ending:
+        return await self._run(delivery, call, is_common=True)
 
     async def _run(self, delivery: Delivery, call: ToolCall | None, *, is_common: bool) -> Answer | Ending:
         """Have a child perform a call."""
@@ -155,11 +156,6 @@ class ChildPerformer:
         tool = self._tools.get(delivery.task)
         return delivery.effect(Effect.READ_ONLY if tool is None else tool.spec.effect)
 
-    def _may_be_asked(self, delivery: Delivery) -> bool:
-        """Whether the tool can say what became of a call, to whoever has it next."""
-        tool = self._tools.get(delivery.task)
-        return tool is not None and tool.hooks.get("reconcile") is not None and can_be_reconciled(delivery)
-
     # --- calls that no child ends ------------------------------------------------------------------------------------
 
     async def _interrupt(
@@ -188,17 +184,17 @@ class ChildPerformer:
 
     async def _lost(self, delivery: Delivery, call: ToolCall | None) -> Ending:
         """Deal with a call whose process is gone: repeat it if harmless, else reconcile it or end it in doubt."""
-        if call is None or self._effect(delivery) is not Effect.ONCE or self._may_be_asked(delivery):
+        tool = self._tools.get(delivery.task)
+        if call is None or self._effect(delivery).repeatable or may_be_asked(delivery, tool):
             return Ending.NOT_PERFORMED
         return await self._settle(delivery, call, in_doubt(call.tool))
 
     async def _leave(self, delivery: Delivery, call: ToolCall | None) -> Ending:
         """Deal with a call whose process was killed because this worker stops, so this delivery does not count."""
-        if call is None or self._effect(delivery) is not Effect.ONCE:
+        if call is None:
             return Ending.HANDED_BACK
-        if self._may_be_asked(delivery):
-            return Ending.LEFT_OPEN
-        return await self._settle(delivery, call, in_doubt(call.tool))
+        outcome = after_shutdown(delivery, call, self._tools.get(delivery.task))
+        return outcome if isinstance(outcome, Ending) else await self._settle(delivery, call, outcome)
 
     async def _settle(self, delivery: Delivery, call: ToolCall, failure: Failed) -> Ending:
         self._checkpoints.note_found(call.call_id)  # the child may have written one
@@ -225,7 +221,7 @@ class CommonCallsInChildren(CommonCalls):
     async def perform(self, quick: Quick, tell: Callable[[Quick, Ending], None]) -> None:
         """Run a call and have it settled. `tell` is called once, then or later, with how it has ended."""
         try:
-            done = await self._run(quick.delivery, quick.call, is_common=True)
+            done = await self._run(quick.delivery, quick.call)
             if not isinstance(done, Ending):
                 if done.settlement is not None:
                     self._settling.add(done.settlement, done.ending, partial(tell, quick))

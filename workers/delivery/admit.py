@@ -79,7 +79,7 @@ def admit(
         return _unread(delivery, other.frame)
     except Refused as refusal:
         return Unbelievable(str(refusal))
-    if not _is_of(delivery, call):
+    if not is_of(delivery, call):
         return OF_ANOTHER
     must_claim = not effect.repeatable and not delivery.is_claimed_until(call.deadline_unix_s + CLOCKS_APART_S)
     if delivery.deliveries > 1 and not effect.repeatable:
@@ -92,13 +92,16 @@ def admit(
     return Admitted(call, must_claim)
 
 
-def _is_of(delivery: Delivery, call: ToolCall | CallFrame) -> bool:
-    # The MAC covers the call, not Celery's headers: a signed call under another task's name must not run as that task.
+def is_of(delivery: Delivery, call: ToolCall | CallFrame) -> bool:
+    """Return whether a delivery is that of the call in its envelope.
+
+    The MAC covers the call, not Celery's headers: a signed call under another task's name must not run as that task.
+    """
     return call.call_id == delivery.task_id and call.tool == delivery.task
 
 
 def _unread(delivery: Delivery, frame: CallFrame) -> Unread | Unbelievable:
-    if not _is_of(delivery, frame):
+    if not is_of(delivery, frame):
         return OF_ANOTHER
     may_have_begun = delivery.deliveries > 1 and delivery.sent_once
     otherwise = in_doubt(frame.tool) if may_have_begun else unread(frame.tool, frame.v)

@@ -16,7 +16,7 @@ import redis.asyncio
 
 from toolfleet.batcher import Batcher
 from toolfleet.callbacks import callbacks
-from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
+from toolfleet.calls import Effect, Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
 from toolfleet.context import Context
 from toolfleet.errors import RetryAfter
 from toolfleet.interceptors import ToolInterceptor
@@ -267,8 +267,18 @@ def _after_interruption(
     effect = delivery.effect(tool.spec.effect)
     if Interruption.SHUTDOWN not in interruption.args:
         return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.{doubt(effect)}")
-    if effect.repeatable:
+    return after_shutdown(delivery, call, tool)
+
+
+def after_shutdown(delivery: Delivery, call: ToolCall, tool: Tool[..., Any] | None) -> Failed | Ending:
+    """Return the result, or the ending, of a call whose worker stops while it runs. No `tool`: nothing of one ran."""
+    if delivery.effect(Effect.READ_ONLY if tool is None else tool.spec.effect).repeatable:
         return Ending.HANDED_BACK
-    if call.undoes is None and tool.hooks.get("reconcile") and can_be_reconciled(delivery):
+    if call.undoes is None and may_be_asked(delivery, tool):
         return Ending.LEFT_OPEN
     return in_doubt(call.tool)
+
+
+def may_be_asked(delivery: Delivery, tool: Tool[..., Any] | None) -> bool:
+    """Return whether the tool can say what became of a call, to whoever has it next."""
+    return tool is not None and tool.hooks.get("reconcile") is not None and can_be_reconciled(delivery)

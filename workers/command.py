@@ -103,6 +103,12 @@ def worker(
     lifeline: Annotated[
         int | None, typer.Option(hidden=True, min=0, help="A file descriptor; the worker stops when it is closed.")
     ] = None,
+    max_tasks_per_child: Annotated[
+        int | None, typer.Option(min=1, help="Calls of one process, before another takes over; for tools that leak.")
+    ] = None,
+    max_memory_per_child: Annotated[
+        int | None, typer.Option(min=1, help="KiB that a process may hold after a call, before another takes over.")
+    ] = None,
     events: Annotated[bool, typer.Option(help="Send Celery's task events, which Flower shows.")] = False,
     metrics_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Answer Prometheus here: GET /metrics, without a key.")
@@ -144,7 +150,14 @@ def worker(
     tools = tools_of(imported)
     own = {name: tool for name, tool in tools.items() if tool.spec.queue in served}
     in_processes = [name for name, tool in own.items() if tool.blocking == "process"]
-    chosen = pool_for(pool, kind=kind, concurrency=concurrency, in_processes=in_processes)
+    chosen = pool_for(
+        pool,
+        kind=kind,
+        concurrency=concurrency,
+        in_processes=in_processes,
+        max_tasks_per_child=max_tasks_per_child,
+        max_memory_per_child=max_memory_per_child,
+    )
     if (fleet := read_settings()).is_for_all_shards:
         _warn_of_limits(own, len(fleet.all_shards))
         raise typer.Exit(serve_each_shard(fleet, sys.argv[1:], chosen.concurrency))
@@ -242,6 +255,8 @@ def _serve(celery: Any, pool: Pool, queues: Sequence[str], name: str, log_level:
         pool_cls=pool.implementation,
         concurrency=pool.concurrency,
         prefetch_multiplier=pool.prefetch_multiplier,
+        max_tasks_per_child=pool.max_tasks_per_child,
+        max_memory_per_child=pool.max_memory_per_child,
         queues=list(queues),
         loglevel=log_level.upper(),
         without_mingle=True,

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
+
+from celery.signals import worker_process_init
 
 from toolfleet import Context, tool
+
+
+@worker_process_init.connect
+def begin(**_: Any) -> None:
+    if "NO_PROCESS_BEGINS" in os.environ:
+        os._exit(1)  # Celery lets an exception pass
 
 
 def square(number: int) -> int:
@@ -99,3 +111,36 @@ def note_when_let(path: str, mark: str) -> str:
     with Path(path).open("a") as noted:
         noted.write(f"{mark}\n")
     return mark
+
+
+@tool(queue="cpu", timeout_s=1)
+def note_and_keep(path: str, mark: str, ctx: Context) -> str:
+    """Have an effect, after a checkpoint, and say that it has begun: its result is not the worker's to settle."""
+    ctx.checkpoint("begun")
+    Path(f"{path}.begun").touch()
+    while not Path(f"{path}.let").exists():
+        time.sleep(0.01)
+    with Path(path).open("a") as noted:
+        noted.write(f"{mark}\n")
+    return mark
+
+
+@tool(queue="cpu", read_only=True)
+def process() -> int:
+    """Say in which process it runs."""
+    return os.getpid()
+
+
+@tool(queue="cpu", read_only=True)
+def what_a_program_inherits() -> str:
+    """Say what a program has from the process that starts it: its input, and what it does at Ctrl-\\."""
+    asks = "import os, signal, sys; print([sys.stdin.read(), signal.getsignal(signal.SIGQUIT) == signal.SIG_DFL])"
+    return subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@tool(queue="cpu", read_only=True)
+async def sleep_in_a_program(path: str) -> None:
+    """Wait for a program that takes very long."""
+    program = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
+    Path(path).write_text(str(program.pid))
+    await program.wait()

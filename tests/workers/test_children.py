@@ -100,7 +100,7 @@ def test_a_child_has_nothing_open_of_its_siblings_so_each_pipe_ends_with_its_own
 
 
 JOB = Job(3, Delivery("call", "tool", "text" * 1000, "mac", stream="s", entry_id="1-0"), is_common=True, news=b"new")
-ANSWER = Answer(Ending.SETTLED, None, 0.25, 0.0)
+ANSWER = Answer(Ending.SETTLED, None, 0.25, 0.0, is_last=False)
 
 
 def test_words_come_as_they_were_sent_wherever_they_are_cut():

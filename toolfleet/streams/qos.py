@@ -27,9 +27,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         # kombu's own __init__ is left out: its message table and its restore at exit are what this class replaces.
         self.channel = channel
         self.prefetch_count = prefetch_count or 0
-        self.ahead = 0
-        """How many messages more than that may be delivered, because each is done with in no time. Whoever runs them
-        says so."""
+        self._ahead = 0
         self.holdings = channel.holdings
         self.held: dict[str, Reference] = {}
         """Delivered and not settled, by delivery tag."""
@@ -40,13 +38,27 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         """The tags of messages whose work has begun. Whoever runs them adds them, and they are never handed back."""
         return self.holdings.started
 
+    def take_ahead(self, ahead: int) -> None:
+        """Let so many messages more than the prefetch count be delivered, because each is done with in no time.
+
+        Fewer, where it is below zero: there are not as many slots as there are to be. Whoever runs them says so.
+        """
+        grows, self._ahead = ahead > self._ahead, ahead
+        if grows:
+            self.channel.wake_for_credit()
+
+    @property
+    def _taken(self) -> int:
+        """How many messages take up slots: those of lost channels are still at work."""
+        return len(self.held) + len(self.holdings.orphans)
+
     def can_consume(self) -> bool:
         """Return whether at least one more message may be delivered."""
-        return not self.prefetch_count or len(self.held) < self.prefetch_count + self.ahead
+        return not self.prefetch_count or self._taken < self.prefetch_count + self._ahead
 
     def wants_more(self) -> bool:
         """Return whether it is time to read: what may lie ahead comes by halves, so that a read brings many."""
-        return self.can_consume() and (not self.ahead or len(self.held) <= self.prefetch_count + self.ahead // 2)
+        return self.can_consume() and (self._ahead <= 0 or self._taken <= self.prefetch_count + self._ahead // 2)
 
     def credit(self) -> int:
         """Return how many messages the next read may deliver."""
@@ -54,7 +66,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
             return 1
         if not self.prefetch_count:
             return MAX_READ
-        return max(1, min(self.prefetch_count + self.ahead - len(self.held), MAX_READ))
+        return max(1, min(self.prefetch_count + self._ahead - self._taken, MAX_READ))
 
     @property
     def slots(self) -> int:
@@ -82,10 +94,13 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
 
     def forget(self, delivery_tag: str) -> None:
         """Drop local bookkeeping only: the message has been acknowledged in Redis, along with its result."""
-        if self.held.pop(delivery_tag, None) is None:
-            self.holdings.orphans.pop(delivery_tag, None)
+        is_held = self.held.pop(delivery_tag, None) is not None
+        is_orphan = not is_held and self.holdings.orphans.pop(delivery_tag, None) is not None
         self.holdings.started.discard(delivery_tag)
         self.channel.wake_for_credit()
+        if is_orphan:
+            for qos in tuple(self.holdings.receiving):  # this one's channel is lost
+                qos.channel.wake_for_credit()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001  # kombu's signature
         """Give a message to another worker, with this delivery counted; or to the dead letters."""

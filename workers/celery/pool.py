@@ -60,6 +60,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
     signal_safe = False
     task_join_will_block = False
     body_can_be_buffer = True
+    _count_arrival = staticmethod(CALLS.begun)
 
     def on_start(self) -> None:
         """Start the loop's thread. Returns when the loop runs."""
@@ -165,6 +166,13 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         """Calls at the moment."""
         return len(self._tasks)
 
+    def pid_of(self, _call_id: str) -> int:
+        """Return the process that a call runs in."""
+        return self._pid
+
+    def begin_no_more(self) -> None:
+        """Begin with no call any more that has come: here each has begun."""
+
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The loop that tools run on, for other work of theirs; None where they run elsewhere."""
@@ -220,13 +228,13 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
 
     def _start(self, request: ToolRequest) -> None:
         delivery = request.delivery
-        CALLS.begun(request.task.name, delivery.entry_id, delivery.came_unix_s, is_new=delivery.is_new)
+        self._count_arrival(request.task.name, delivery.entry_id, delivery.came_unix_s, is_new=delivery.is_new)
         # watched: it lets nothing pass, and gives its slot back
         self._tasks[request] = self._loop.create_task(self._perform(request))
 
     def _start_quick(self, quick: QuickRequest) -> None:
         self.reports.add_quick_start(quick)
-        CALLS.begun(quick.name, quick.delivery.entry_id, quick.delivery.came_unix_s, is_new=True)
+        self._count_arrival(quick.name, quick.delivery.entry_id, quick.delivery.came_unix_s, is_new=True)
         # watched: it lets nothing pass; its slot is given back when its result is settled, after the task has ended
         self._tasks[quick] = self._loop.create_task(self._performer.quick.perform(quick, self._end_quick))
 

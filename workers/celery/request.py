@@ -160,6 +160,11 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
                 self._say(ending)
             self._tell_end(ending, runtime_s)
 
+    def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: FBT001  # Celery's signature
+        """Return what `celery inspect active` shows of the call: with the process that it is in, not its worker's."""
+        shown, pool = super().info(safe), self._consumer.pool
+        return {**shown, "worker_pid": pool.pid_of(self.id)} if hasattr(pool, "pid_of") else shown
+
     def announce_received(self) -> None:
         """Send `task-received`, once: with the next event if nobody listened when the call came."""
         if not self._receipt_announced and self.tells_events:

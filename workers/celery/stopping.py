@@ -97,7 +97,7 @@ class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ship
 
 
 class ReadNoMore(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
-    """A worker that stops has read its last call before it withdraws what it has announced.
+    """A worker that stops has begun with its last call before it withdraws what it has announced.
 
     So whoever sees it withdrawn, such as `up --reload`, knows that it begins nothing any more.
     """
@@ -105,9 +105,11 @@ class ReadNoMore(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships
     requires = ("toolfleet.workers.celery.announce:AnnounceTools",)  # which is stopped after this one
 
     def stop(self, consumer: Any) -> None:
-        """Read no more when the worker stops. After a lost connection it goes on."""
+        """Read and begin no more when the worker stops. After a lost connection it goes on."""
         if consumer.blueprint.state == bootsteps.CLOSE and consumer.task_consumer:
             ignore_errors(consumer, consumer.task_consumer.cancel)
+            if _is_ours(consumer.pool):
+                consumer.pool.begin_no_more()
 
 
 def _is_ours(pool: Any) -> bool:

@@ -10,8 +10,10 @@ import asyncio
 import os
 import signal
 import socket
-from typing import Any, cast
+import time
+from typing import Any, NamedTuple, cast
 
+import psutil
 from celery.concurrency.prefork import process_destructor, process_initializer
 
 from toolfleet.event_loop import new_event_loop
@@ -21,18 +23,49 @@ from toolfleet.supervision import run_errand
 from toolfleet.workers.children.words import READY, Answer, Job, Shared, Words, framed, job_of, packed
 from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.perform.quick_calls import Done
+from toolfleet.workers.tool import child_processes as family
 
 log = FactLog("toolfleet.workers")
+
+
+class Lifetime(NamedTuple):
+    """How much one process performs before another takes its place, as Celery's worker has it for its own."""
+
+    max_tasks: int | None = None
+    max_memory_kib: int | None = None
+
+    def is_over(self, tasks: int) -> bool:
+        """Whether a process that has performed so many calls is to end."""
+        if self.max_tasks and tasks >= self.max_tasks:
+            return True
+        return bool(self.max_memory_kib) and psutil.Process().memory_info().rss > 1024 * (self.max_memory_kib or 0)
+
+
+class SharedWatch:
+    """Has the worker watch what keeps this process to itself, by the shared memory."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def begin(self, limit_s: float) -> None:
+        """Have it watched from now."""
+        self._shared.due_s = time.monotonic() + limit_s
+
+    def end(self) -> None:
+        """Have it watched no more."""
+        self._shared.due_s = 0.0
 
 
 class Child(asyncio.Protocol):
     """A process of the pool, after it was forked. What it is to perform comes on its loop, where the tools run, too."""
 
-    def __init__(self, app: Any, hostname: str, shared: Shared) -> None:
+    def __init__(self, app: Any, hostname: str, shared: Shared, lifetime: Lifetime) -> None:
         """`shared` is what the worker sees, too."""
         self._app = app
         self._hostname = hostname
         self._shared = shared
+        self._lifetime = lifetime
+        self._performed = 0
         self._jobs = Words()
         self._is_told_to_end = False
         self._transport: asyncio.WriteTransport
@@ -43,17 +76,24 @@ class Child(asyncio.Protocol):
         """Perform calls until the worker closes the pipe, or ends this process."""
         process_initializer(self._app, self._hostname)
         signal.signal(signal.SIGTERM, self._end)
+        # Not ignored, as it is until here: the programs that a tool starts would be born with that.
+        signal.signal(signal.SIGQUIT, lambda *_: None)
         os.register_at_fork(after_in_child=lambda: _be_no_child(pipe))
         try:
             new_event_loop().run_until_complete(self._serve(pipe))
         finally:
-            process_destructor(os.getpid(), 0)
+            try:
+                process_destructor(os.getpid(), 0)
+            finally:
+                family.kill(family.descendants(os.getpid()))
 
     async def _serve(self, pipe: socket.socket) -> None:
         fleet = self._app.toolfleet
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
-        self._performer = Performer(fleet.settings, fleet.tools, threads=None, interceptors=fleet.interceptors)
+        self._performer = Performer(
+            fleet.settings, fleet.tools, threads=None, interceptors=fleet.interceptors, watch=SharedWatch(self._shared)
+        )
         pipe.setblocking(False)
         await loop.create_unix_connection(lambda: self, sock=pipe)
         self._transport.write(framed(READY))
@@ -79,6 +119,7 @@ class Child(asyncio.Protocol):
 
     async def _perform(self, job: Job) -> None:
         self._shared.begun = job.number
+        self._shared.due_s = 0.0
         try:
             answer = await self._answer(job)
         except (Exception, asyncio.CancelledError):
@@ -98,7 +139,8 @@ class Child(asyncio.Protocol):
         if done is None:
             done = Done(await self._performer.perform(job.delivery))
         ran_s, settled_s = (after - then for after, then in zip(CALLS.took_s(tool), before, strict=True))
-        return Answer(*done, ran_s, settled_s)
+        self._performed += 1
+        return Answer(*done, ran_s, settled_s, is_last=self._lifetime.is_over(self._performed))
 
     def _end(self, *_: object) -> None:
         """End what runs as Celery does, by SystemExit; a tool may clean up then, and is killed if it takes too long.

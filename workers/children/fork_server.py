@@ -14,9 +14,11 @@ import os
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from celery import platforms
@@ -36,8 +38,14 @@ seconds that may end by itself."""
 LOOK_EVERY_S: Final = 0.005
 """How often it is looked whether a process has ended by itself."""
 
+KILLED_WITHIN_S: Final = 1.0
+"""How long a process that was killed may take to end: the system may be at what cannot be interrupted for it."""
+
 REPLY: Final = struct.Struct("!q")
 """The process of the child, or with what it ended; of a fork that failed the error number, below zero."""
+
+NOT_ENDED: Final = -(1 << 16)
+"""A process was killed and is still there."""
 
 Serve = Callable[[socket.socket, int], None]
 """What a child does, with its end of a pipe and its slot; it ends when that returns."""
@@ -77,6 +85,8 @@ class ForkServer:
         with self._asking, _lost_if_it_fails():
             self._control.sendall(REQUEST.pack(FORK, slot, 0.0))
             data, descriptors, _, _ = socket.recv_fds(self._control, REPLY.size, 1)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
         pid = _number_in(data)
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
@@ -85,15 +95,17 @@ class ForkServer:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return Forked(pid, socket.socket(fileno=descriptors[0]))
 
-    def collect(self, pid: int, *, within_s: float = 0.0) -> int:
+    def collect(self, pid: int, *, within_s: float = 0.0) -> int | None:
         """See a child to its end: it is killed if it lives longer than this, and no other is served before.
 
-        Returns with what it has ended; below zero by a signal. Raises ForkServerLost.
+        Returns with what it has ended, below zero by a signal; None for one that was killed and is still there. Raises
+        ForkServerLost.
         """
         with self._asking, _lost_if_it_fails():
             self._control.sendall(REQUEST.pack(COLLECT, pid, within_s))
             data = self._control.recv(REPLY.size)
-        return _number_in(data)
+        status = _number_in(data)
+        return None if status == NOT_ENDED else status
 
     def close(self) -> None:
         """End the server, and kill the children that are still there."""
@@ -137,19 +149,25 @@ class _Server:
             # Its end is the worker's to say: Ctrl-C and a service's stop reach all processes.
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                 signal.signal(number, signal.SIG_IGN)
+            _have_no_input()
             gc.freeze()
             while len(request := self._control.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
                 what, number, within_s = REQUEST.unpack(request)
                 if what == FORK:
                     self._fork(number)
                 else:
-                    self._children.discard(number)
-                    self._control.sendall(REPLY.pack(_collected(number, within_s)))
+                    status = _collected(number, within_s)
+                    if status != NOT_ENDED:
+                        self._children.discard(number)
+                    self._control.sendall(REPLY.pack(status))
         except OSError:
             pass  # the worker has ended in the middle of a word
         finally:
-            for pid in self._children:
+            # Of all before the first one is killed: the others end by themselves meanwhile, and what they leave is
+            # nobody's child any more.
+            for pid, begun in [(pid, family.descendants(pid)) for pid in self._children]:
                 _collected(pid)
+                family.kill(begun)
             os._exit(0)
 
     def _fork(self, slot: int) -> None:
@@ -199,20 +217,35 @@ def _end_with(server: int) -> None:
         os._exit(1)
 
 
+def _have_no_input() -> None:
+    """Let no tool read what is typed for the worker, or wait for it."""
+    if sys.stdin is not None:  # else the descriptor may be anything
+        with Path(os.devnull).open() as nothing:
+            os.dup2(nothing.fileno(), 0)
+
+
 def _collected(pid: int, within_s: float = 0.0) -> int:
-    """See a child to its end, and the processes of its tool; return with what it ended."""
+    """See a child to its end, and the processes of its tool; return with what it ended, or NOT_ENDED."""
     begun = family.descendants(pid)
-    give_up_s = time.monotonic() + within_s
     try:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        while not ended and time.monotonic() < give_up_s:
-            time.sleep(LOOK_EVERY_S)
-            ended, status = os.waitpid(pid, os.WNOHANG)
-        if not ended:
+        status = _status_within(pid, within_s)
+        if status is None:
             os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
+            status = _status_within(pid, KILLED_WITHIN_S)
     except ChildProcessError:
         return 0  # it was collected before
     finally:
         family.kill(begun)
-    return os.waitstatus_to_exitcode(status)
+    return NOT_ENDED if status is None else os.waitstatus_to_exitcode(status)
+
+
+def _status_within(pid: int, within_s: float) -> int | None:
+    """Return with what a child has ended once it has; None when it takes longer than this."""
+    give_up_s = time.monotonic() + within_s
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        if time.monotonic() >= give_up_s:
+            return None
+        time.sleep(LOOK_EVERY_S)

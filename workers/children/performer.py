@@ -22,7 +22,7 @@ from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.tracing import find_tracing
 from toolfleet.wire import Seal
-from toolfleet.workers.children.children import CLEAN_UP_S, ChildLost, Children, Connected, NoneFree
+from toolfleet.workers.children.children import CLEAN_UP_S, ChildLost, Children, Connected, NoneFree, Overdue
 from toolfleet.workers.children.words import Answer
 from toolfleet.workers.delivery.admit import is_of
 from toolfleet.workers.delivery.checkpoints import Checkpoints
@@ -35,15 +35,11 @@ from toolfleet.workers.perform.quick_calls import CommonCalls, Quick
 from toolfleet.workers.perform.tool_run import after_shutdown, may_be_asked
 from toolfleet.workers.tool.execute import limit_s
 from toolfleet.workers.tool.failures import cancelled_unstarted, ended_from_outside, in_doubt
-from toolfleet.workers.tool.time_limit import TimeLimit
 
 if TYPE_CHECKING:  # it imports OpenTelemetry
     from toolfleet.tracing.spans import Tracing
 
 log = FactLog("toolfleet.workers")
-
-KILL_MARGIN_S: Final = 1.0
-"""How much longer than its limit a process lives: an async tool in it stops by itself, and says more."""
 
 TOGETHER: Final = 16
 TOGETHER_WITHIN_S: Final = 0.004
@@ -117,7 +113,7 @@ class ChildPerformer:
             except asyncio.CancelledError as interruption:
                 if call is None or Interruption.SHUTDOWN in interruption.args:
                     return Ending.HANDED_BACK
-                return await self._conclusion.conclude(delivery, call, cancelled_unstarted(call.tool))
+                return await self._conclusion.conclude(delivery, call, self._cancelled_waiting(delivery, call))
             try:
                 return await self._run_in(child, delivery, call, is_common=is_common)
             except ChildLost as lost:
@@ -129,28 +125,44 @@ class ChildPerformer:
     async def _run_in(
         self, child: Connected, delivery: Delivery, call: ToolCall | None, *, is_common: bool
     ) -> Answer | Ending:
-        left_s = self._left_s(delivery, call)
+        limit_s = self._limit_s(delivery, call)
         # One whose time has come while it waited for a child is let in, or not, by the child.
-        job = self._children.job(delivery, is_common=is_common and left_s > 0)
+        job = self._children.job(delivery, is_common=is_common and limit_s > 0)
         began_s = time.perf_counter()
-        asked = child.ask(job)
+        CALLS.started(delivery.task)
+        asked = child.ask(job, limit_s)
         try:
-            with TimeLimit(left_s + KILL_MARGIN_S):
-                answer = await asked
-        except (TimeoutError, asyncio.CancelledError) as interruption:
-            if asked.cancelled():
-                return await self._interrupt(child, delivery, call, interruption)
-            answer = asked.result()  # it came at the same moment
+            answer = await self._answer(asked)
+        except asyncio.CancelledError as interruption:
+            return await self._interrupt(child, delivery, call, interruption)
+        except Overdue:
+            if child.has_begun(job):
+                return await self._end(child, delivery, call, FailureKind.TIMED_OUT)
+            await child.end(within_s=0.0)
+            raise ChildLost(has_begun=child.has_begun(job)) from None
         self._children.note_pace(time.perf_counter() - began_s)
         CALLS.add_elsewhere(delivery.task, answer.ran_s, answer.settled_s)
         return answer
 
-    def _left_s(self, delivery: Delivery, call: ToolCall | None) -> float:
+    async def _answer(self, asked: asyncio.Future[Answer]) -> Answer:
+        try:
+            return await asked
+        except asyncio.CancelledError:
+            if asked.cancelled():
+                raise
+            return asked.result()  # it came at the same moment
+
+    def _limit_s(self, delivery: Delivery, call: ToolCall | None) -> float:
         """Return how long a tool may run that begins now."""
         if call is None:
             return 0.0
         tool, now_unix_s = self._tools.get(delivery.task), time.time()
         return max(0.0, call.deadline_unix_s - now_unix_s) if tool is None else limit_s(call, tool, now_unix_s)
+
+    def _cancelled_waiting(self, delivery: Delivery, call: ToolCall) -> Failed:
+        if delivery.is_new:
+            return cancelled_unstarted(call.tool)
+        return ended_from_outside(call.tool, FailureKind.CANCELLED, self._effect(delivery))  # an attempt before
 
     def _effect(self, delivery: Delivery) -> Effect:
         tool = self._tools.get(delivery.task)
@@ -159,10 +171,8 @@ class ChildPerformer:
     # --- calls that no child ends ------------------------------------------------------------------------------------
 
     async def _interrupt(
-        self, child: Connected, delivery: Delivery, call: ToolCall | None, why: TimeoutError | asyncio.CancelledError
+        self, child: Connected, delivery: Delivery, call: ToolCall | None, why: asyncio.CancelledError
     ) -> Ending:
-        if isinstance(why, TimeoutError):
-            return await self._end(child, delivery, call, FailureKind.TIMED_OUT)
         if Interruption.SHUTDOWN not in why.args:
             return await self._end(child, delivery, call, FailureKind.CANCELLED)
         log.info("killed_at_shutdown", call_id=delivery.task_id, tool=delivery.task)

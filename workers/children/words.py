@@ -17,35 +17,48 @@ LENGTH: Final = struct.Struct("!Q")
 READY: Final = b""
 """A child's first word, once it can take a call."""
 
-NUMBER: Final = struct.Struct("=Q")
+SHARED_WORDS: Final = 3
+"""Each of eight bytes, so that none is ever seen half written."""
 
 
 class Shared:
     """Memory that a worker and one child both see: what each of them says in it, the other knows at once."""
 
-    SIZE: Final = 2 * NUMBER.size
+    SIZE: Final = 8 * SHARED_WORDS
 
     def __init__(self, memory: memoryview) -> None:
         """`memory`: SIZE bytes."""
-        self._memory = memory
+        self._numbers, self._moments = memory.cast("Q"), memory.cast("d")
 
     @property
     def begun(self) -> int:
         """The number of the newest job that the child has begun with."""
-        return int(NUMBER.unpack_from(self._memory, 0)[0])
+        return self._numbers[0]
 
     @begun.setter
     def begun(self, number: int) -> None:
-        NUMBER.pack_into(self._memory, 0, number)
+        self._numbers[0] = number
 
     @property
     def to_end(self) -> int:
         """The number of the job that the child is to stop, and to end with, when it gets SIGTERM."""
-        return int(NUMBER.unpack_from(self._memory, NUMBER.size)[0])
+        return self._numbers[1]
 
     @to_end.setter
     def to_end(self, number: int) -> None:
-        NUMBER.pack_into(self._memory, NUMBER.size, number)
+        self._numbers[1] = number
+
+    @property
+    def due_s(self) -> float:
+        """When what the child is at must be done, by the machine's monotonic clock; zero for what may take its time.
+
+        A tool may not, while a child that waits for Redis may.
+        """
+        return self._moments[2]
+
+    @due_s.setter
+    def due_s(self, moment_s: float) -> None:
+        self._moments[2] = moment_s
 
 
 class Job(NamedTuple):
@@ -70,6 +83,8 @@ class Answer(NamedTuple):
     ran_s: float
     settled_s: float
     """How long its tool has run, and how long it took the child to settle it; zero for what did not come to pass."""
+    is_last: bool
+    """Whether the child is to end: it has performed as many calls as it may, or holds more memory than it may."""
 
 
 def framed(word: bytes) -> bytes:

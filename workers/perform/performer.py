@@ -38,7 +38,9 @@ from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.quick_calls import QuickCalls
 from toolfleet.workers.perform.shared_answers import SharedAnswers
 from toolfleet.workers.perform.tool_run import ToolRuns
+from toolfleet.workers.tool.execute import limit_s
 from toolfleet.workers.tool.failures import in_doubt
+from toolfleet.workers.tool.watch import Watch
 
 _PASSED: Final[Mapping[Passed, Ending | None]] = {
     Passed.NOT: None,
@@ -57,8 +59,12 @@ class Performer:
         tools: Mapping[str, Tool[..., Any]],
         threads: Executor | None,
         interceptors: tuple[ToolInterceptor, ...] = (),
+        watch: Watch | None = None,
     ) -> None:
-        """`interceptors` stand around every tool; without `threads`, blocking tools run on the loop."""
+        """`interceptors` stand around every tool; without `threads`, blocking tools run on the loop.
+
+        `watch` is told of what could keep the loop to itself.
+        """
         self._settings = settings
         self._tools = tools
         self._seal = Seal(settings)
@@ -85,7 +91,9 @@ class Performer:
             interceptors=interceptors,
             attempts=self._attempts,
             logs=None if settings.call_log_level == OFF else CallLogs(loop, client, settings, self._seal, tools),
+            watch=watch,
         )
+        self._watch = watch
         self._shared = SharedAnswers(self._client, settings, self._seal, is_surrounded=bool(interceptors))
         self._conclusion = Conclusion(self._client, settings, tools, self._seal, self._checkpoints)
         self.quick = QuickCalls(settings, tools, self._seal, self._runs, self._conclusion)
@@ -113,12 +121,21 @@ class Performer:
         """See a call to its end that is this worker's to run."""
         if decision.must_claim and not await self._claimer.claim(delivery, decision.call):
             return Ending.BURIED
-        if tool.spec.cache_s is not None and (question := self._shared.question(delivery, decision.call, tool)):
+        if tool.spec.cache_s is not None and (question := self._question(delivery, decision.call, tool)):
             return await self._share(question, delivery, decision, tool)
         outcome = await self._runs.run(delivery, decision, tool)
         if isinstance(outcome, Ending):
             return outcome
         return await self._conclusion.conclude(delivery, decision.call, outcome)
+
+    def _question(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> str:
+        if self._watch is None:
+            return self._shared.question(delivery, call, tool)
+        self._watch.begin(limit_s(call, tool, time.time()))  # its author's validators run
+        try:
+            return self._shared.question(delivery, call, tool)
+        finally:
+            self._watch.end()
 
     async def _share(
         self, question: str, delivery: Delivery, decision: Admitted | Unresolved, tool: Tool[..., Any]

@@ -41,9 +41,10 @@ from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.delivery.questions import Attempt, Questions
 from toolfleet.workers.perform.attempts import Attempts
 from toolfleet.workers.perform.endings import Ending, Interruption
-from toolfleet.workers.tool.execute import compensate, execute, reconcile
+from toolfleet.workers.tool.execute import compensate, execute, limit_s, reconcile
 from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
 from toolfleet.workers.tool.time_limit import TimeLimit
+from toolfleet.workers.tool.watch import Watch
 
 MAX_LEFTOVERS: Final = 500
 """Calls whose leftovers are asked for with one command."""
@@ -66,9 +67,14 @@ class ToolRuns:
         interceptors: tuple[ToolInterceptor, ...],
         attempts: Attempts | None = None,
         logs: CallLogs | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        """`attempts` trace what is run, `logs` keep what tools log; None: nobody does."""
+        """`attempts` trace what is run, `logs` keep what tools log, `watch` is told what could keep the loop to itself.
+
+        None: nobody does.
+        """
         self._client = client
+        self._watch = watch
         self._attempts = attempts
         self._logs = logs
         self._keys = settings.keys
@@ -105,12 +111,17 @@ class ToolRuns:
         self._log_about(delivery, call)
         _, checkpoint = await self._read_leftovers(call)
         context = Context.of(call, attempt=delivery.deliveries, last_checkpoint=checkpoint)
+        if self._watch is not None:
+            self._watch.begin(context.time_left_s)
         try:
             answer = await reconcile(call, tool, context, threads=self._threads)
         except asyncio.CancelledError as interruption:
             if Interruption.SHUTDOWN in interruption.args:
                 return Ending.HANDED_BACK  # uncounted, but the earlier delivery still counts: the next one asks too
             return in_doubt(call.tool)
+        finally:
+            if self._watch is not None:
+                self._watch.end()
         if not isinstance(answer, NotDone):
             return answer
         if not await is_still_ours(self._client, delivery):
@@ -215,17 +226,24 @@ class ToolRuns:
     ) -> Returned | Failed | Submitted:
         began_s = time.perf_counter()
         try:
-            if call.undoes is not None:
-                return await compensate(call, tool, context, threads=self._threads)
-            result = await execute(
-                call,
-                tool,
-                context,
-                threads=self._threads,
-                limits=self._limits,
-                interceptors=self._interceptors,
-                clock=clock,
-            )
+            if self._watch is not None:
+                is_undone = call.undoes is not None
+                self._watch.begin(context.time_left_s if is_undone else limit_s(call, tool, time.time()))
+            try:
+                if call.undoes is not None:
+                    return await compensate(call, tool, context, threads=self._threads)
+                result = await execute(
+                    call,
+                    tool,
+                    context,
+                    threads=self._threads,
+                    limits=self._limits,
+                    interceptors=self._interceptors,
+                    clock=clock,
+                )
+            finally:
+                if self._watch is not None:
+                    self._watch.end()
             if self._progress.waits(call):
                 await self._progress.end(call)  # behind the result nobody listens
             return result

@@ -144,3 +144,14 @@ async def sleep_in_a_program(path: str) -> None:
     program = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     Path(path).write_text(str(program.pid))
     await program.wait()
+
+
+@tool(queue="cpu", read_only=True)
+def begin_and_end_processes(count: int) -> int:
+    """Start processes, and tell each to end at once."""
+    for _ in range(count):
+        begun = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        begun.start()
+        begun.terminate()
+        begun.join()
+    return count

@@ -41,6 +41,10 @@ async def test_a_tool_may_use_multiprocessing(ask, tool, given):
     assert await ask((tool, given)) == ["[1,4,9]"]
 
 
+async def test_a_process_of_a_tool_that_is_told_to_end_while_it_is_born_does(ask):
+    assert await ask(("begin_and_end_processes", {"count": 200})) == ["200"]
+
+
 async def test_the_processes_of_a_tool_end_with_it_at_its_time_limit(ask, tmp_path):
     path = tmp_path / "pid"
     [said] = await ask(("sleep_too_long_in_a_process", {"path": str(path)}))

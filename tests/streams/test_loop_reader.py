@@ -16,7 +16,8 @@ from kombu.asynchronous import Hub
 from tests.streams.harness import Inbox, Server, ack_all, ids_of, publish, queue_named
 from toolfleet.connections import connect_async
 from toolfleet.settings import Settings
-from toolfleet.streams import GROUP, RETURNED, consumer_name, loop_reader
+from toolfleet.streams import GROUP, RETURNED, Priority, consumer_name, loop_reader
+from toolfleet.streams.direct import DirectPublisher, TaskMessage
 from toolfleet.streams.loop_reader import LoopReader
 
 BRIEFLY_S = 0.3
@@ -90,6 +91,25 @@ def waiting(client: redis.Redis, keys: Any, queue: str = "io") -> int:
     return client.xlen(keys.queue(queue, 3))
 
 
+def tells_slots(client: redis.Redis, keys: Any, slots: int, queue: str = "io") -> bool:
+    return client.hget(keys.room(queue), "slots") == str(slots).encode()
+
+
+def publish_as_orchestrators_do(server: Server, prefix: str, count: int) -> None:
+    """What is more than the workers' slots waits in the room of the queue."""
+    headers = [{"task": "tests.noop", "id": f"{prefix}.{n}"} for n in range(count)]
+    messages = [
+        TaskMessage("io", Priority.NORMAL, each, b"[[],{},{}]", tenant="a", run_id="r", deadline_unix_s=2e9)
+        for each in headers
+    ]
+
+    async def send() -> None:
+        async with connect_async(Settings(redis_url=f"unix://{server.socket}")) as client:
+            await DirectPublisher(client, Settings().keys).publish(messages)
+
+    asyncio.run(send())
+
+
 def held_by(client: redis.Redis, keys: Any, consumer: str) -> int:
     return len(client.xpending_range(keys.queue("io", 3), GROUP, "-", "+", 1000, consumer))
 
@@ -120,6 +140,22 @@ def test_no_more_comes_than_the_prefetch_count_and_more_when_credit_returns(conn
     assert held_by(client, keys, consumer_name()) == 3
     ack_all(first)
     assert ids_of(reader.drain(3)) == ["d", "e", "f"]
+
+
+def test_what_may_lie_ahead_comes_though_it_waits_in_the_room(inbox, server, client, keys, monkeypatch):
+    """A read that waits is not told of that: it would go on for its whole time, which is long here."""
+    slots, more = 2, 40
+    monkeypatch.setattr(loop_reader, "SILENT_S", 10 * SOON_S)
+    reader = inbox(prefetch=slots)
+    monkeypatch.setattr(reader.channel, "brpop_timeout", 10 * SOON_S)
+    reader.turn_until(lambda: tells_slots(client, keys, slots))
+    reader.channel.qos.take_ahead(more)
+    publish_as_orchestrators_do(server, "first", slots)
+    first = reader.drain(slots)
+    publish_as_orchestrators_do(server, "more", more)
+    assert waiting(client, keys) < more
+    ack_all(first[:1])
+    assert len(reader.drain(more)) == more
 
 
 def test_a_requeued_message_comes_again_and_counts_its_delivery(connect, inbox):

@@ -67,7 +67,7 @@ class LoopReader:
         self._connect = connect
         self._reading: Future[None] | None = None
         self._stops = False
-        self._starved = False
+        self._starved_of: Callable[[], bool] | None = None
         self._is_away = False
         self._lost_are_wanted = False
         self._lost_sought_s = monotonic()
@@ -98,7 +98,7 @@ class LoopReader:
 
     def credit_returned(self) -> None:
         """Go on reading, if that waits until a message is settled."""
-        if not (self._starved and self._channel.qos.wants_more()):
+        if self._starved_of is None or not self._starved_of():
             return
         if threading.get_ident() == self._thread:
             self._woken.set()
@@ -153,15 +153,14 @@ class LoopReader:
         channel = self._channel
         if monotonic() - self._lost_sought_s >= channel.heartbeat_s:
             await self._seek_lost()
-        queues = self._queues_in_turn()
-        if not queues or not channel.qos.wants_more():
-            self._reader.look_for_everything()  # what came while all slots were taken is in the waiting room
-            await self._wait_for_credit()
+        queues, now_s = self._queues_in_turn(), monotonic()
+        # What comes while all slots are taken goes to the waiting room, and ends no wait.
+        has_credit = channel.qos.may_wait if self._reader.would_wait(now_s) else channel.qos.wants_more
+        if not queues or not has_credit():
+            await self._wait_for_credit(has_credit)
             return
         wait_ms = int(channel.brpop_timeout * 1000)
-        read, command = self._reader.next_read(
-            queues, channel.qos.credit(), monotonic(), wait_ms, slots=channel.qos.slots
-        )
+        read, command = self._reader.next_read(queues, channel.qos.credit(), now_s, wait_ms, slots=channel.qos.slots)
         if read.per_stream == 0 and not await self._may_take():
             return
         claims = self._claims.commands(read.streams) if read.per_stream else []
@@ -180,6 +179,8 @@ class LoopReader:
         if deliveries and monotonic() - read.sent_s > channel.brpop_timeout + LATE_REPLY_S:
             deliveries = await self._still_ours(deliveries)
         self._take(deliveries)
+        if read.per_stream and channel.qos.are_slots_taken:
+            self._reader.look_for_everything()
         if channel.holdings.has_news:
             channel.settle_soon()
         if len(deliveries) <= FEW:
@@ -290,14 +291,15 @@ class LoopReader:
             self._woken.clear()
             await self._woken.wait()
 
-    async def _wait_for_credit(self) -> None:
+    async def _wait_for_credit(self, has_credit: Callable[[], bool]) -> None:
+        self._reader.look_for_everything()
         self._woken.clear()
-        self._starved = True  # before the look: credit that returns in between is told of
+        self._starved_of = has_credit  # before the look: credit that returns in between is told of
         try:
-            if not (self._stops or (self._channel.qos.wants_more() and self._queues)):
+            if not (self._stops or (has_credit() and self._queues)):
                 await self._rest_until_woken(self._channel.heartbeat_s)
         finally:
-            self._starved = False
+            self._starved_of = None
 
     async def _rest(self, pause_s: float) -> None:
         self._woken.clear()

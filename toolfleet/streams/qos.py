@@ -52,6 +52,11 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         """How many messages take up slots: those of lost channels are still at work."""
         return len(self.held) + len(self.holdings.orphans)
 
+    @property
+    def are_slots_taken(self) -> bool:
+        """Whether no more may be delivered but what is taken ahead."""
+        return 0 < self.prefetch_count <= self._taken
+
     def can_consume(self) -> bool:
         """Return whether at least one more message may be delivered."""
         return not self.prefetch_count or self._taken < self.prefetch_count + self._ahead
@@ -59,6 +64,10 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
     def wants_more(self) -> bool:
         """Return whether it is time to read: what may lie ahead comes by halves, so that a read brings many."""
         return self.can_consume() and (self._ahead <= 0 or self._taken <= self.prefetch_count + self._ahead // 2)
+
+    def may_wait(self) -> bool:
+        """Return whether a read may wait: queues give to slots by themselves, and to what is taken ahead when asked."""
+        return self.can_consume() and not self.are_slots_taken
 
     def credit(self) -> int:
         """Return how many messages the next read may deliver."""

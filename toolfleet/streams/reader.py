@@ -64,12 +64,16 @@ class Reader:
         """Make the next read a FETCH, because something has changed."""
         self._fetch = True
 
+    def would_wait(self, now_s: float) -> bool:
+        """Return whether the next read is a BLOCK."""
+        return not self._fetch and now_s - self._fetched_s < FETCH_EVERY_S
+
     def next_read(
         self, queues: Sequence[str], budget: int, now_s: float, wait_ms: int, *, slots: int = 0
     ) -> tuple[Read, list[str | int]]:
         """Return the next read and its command. `slots`: how many messages the reader takes at once (0: not told)."""
         streams = self.streams(queues)
-        if self._fetch or now_s - self._fetched_s >= FETCH_EVERY_S:
+        if not self.would_wait(now_s):
             self._fetched_s = now_s
             return Read(streams, budget, 0, now_s), self.fetch_command(
                 streams, queues, budget, slots=self._to_say(slots, now_s)

@@ -78,7 +78,11 @@ class Child(asyncio.Protocol):
         signal.signal(signal.SIGTERM, self._end)
         # Not ignored, as it is until here: the programs that a tool starts would be born with that.
         signal.signal(signal.SIGQUIT, lambda *_: None)
-        os.register_at_fork(after_in_child=lambda: _be_no_child(pipe))
+        os.register_at_fork(
+            before=lambda: _mask_sigterm(signal.SIG_BLOCK),
+            after_in_parent=lambda: _mask_sigterm(signal.SIG_UNBLOCK),
+            after_in_child=lambda: _be_no_child(pipe),
+        )
         try:
             new_event_loop().run_until_complete(self._serve(pipe))
         finally:
@@ -153,12 +157,17 @@ class Child(asyncio.Protocol):
             raise SystemExit(-signal.SIGTERM)
 
 
+def _mask_sigterm(how: signal.Sigmasks) -> None:
+    signal.pthread_sigmask(how, [signal.SIGTERM])
+
+
 def _be_no_child(pipe: socket.socket) -> None:
     """Let what a tool has forked end at SIGTERM, by which `multiprocessing` ends its pools, and not hold our pipe.
 
-    What a child does at SIGTERM is written in Python, and would wait behind a lock that a pool's process waits for. Its
-    worker knows by the end of the pipe that a child has died.
+    What a child does at SIGTERM is written in Python, and would wait behind a lock that a pool's process waits for; one
+    that comes before this has it end at once. Its worker knows by the end of the pipe that a child has died.
     """
     if pipe.fileno() >= 0:
         os.close(pipe.detach())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _mask_sigterm(signal.SIG_UNBLOCK)

@@ -14,9 +14,11 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import psutil
 
 from toolfleet.logs import FactLog
 from toolfleet.supervision import run_errand
@@ -85,8 +87,10 @@ class Waiting(NamedTuple):
 class Connected(asyncio.Protocol):
     """One child, and what it is at."""
 
-    def __init__(self, slot: int, pid: int, shared: Shared, tell: Callable[[Connected], None]) -> None:
-        """`tell` is called when it is ready, and when it has ended."""
+    def __init__(
+        self, slot: int, pid: int, shared: Shared, tell: Callable[[Connected], None], threads: Executor
+    ) -> None:
+        """`tell` is called when it is ready, and when it has ended; `threads` look at processes."""
         self.slot = slot
         self.pid = pid
         self.is_ready = False
@@ -95,6 +99,7 @@ class Connected(asyncio.Protocol):
         """Whether it is to take no call any more."""
         self._shared = shared
         self._tell = tell
+        self._threads = threads
         self._words = Words()
         self._gone = asyncio.Event()
         self._job: tuple[Job, asyncio.Future[Answer]] | None = None
@@ -153,7 +158,7 @@ class Connected(asyncio.Protocol):
     async def _end(self, within_s: float) -> None:
         if self.is_lost:
             return
-        begun = await asyncio.to_thread(family.descendants, self.pid)
+        begun = await self._descendants()
         if within_s and not self._gone.is_set():
             self._shared.to_end = self._shared.begun
             self._signal(signal.SIGTERM)
@@ -161,10 +166,13 @@ class Connected(asyncio.Protocol):
                 async with asyncio.timeout(within_s):
                     await self._gone.wait()
         if not self._gone.is_set():
-            begun += await asyncio.to_thread(family.descendants, self.pid)  # what it has started meanwhile
+            begun += await self._descendants()  # what it has started meanwhile
         self._signal(signal.SIGKILL)
         family.kill(begun)
         await self._gone.wait()
+
+    def _descendants(self) -> asyncio.Future[list[psutil.Process]]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, family.descendants, self.pid)
 
     def _signal(self, number: int) -> None:
         if not self.is_lost:  # it is collected after that, and until then nobody else has its process's number
@@ -256,7 +264,7 @@ class Children:
         self._news = app.toolfleet.living.news
         self._births_failed = 0
         self._threads = ThreadPoolExecutor(1, "children")
-        """Asks the fork server, and looks at processes: what else waits on threads here may wait for Redis."""
+        """Ask the fork server, and look at processes: what else runs on threads here may wait for Redis."""
         self._begins_none = False
         self._stops = False
         self.give_up: Callable[[], None] = lambda: None
@@ -394,7 +402,7 @@ class Children:
         self._server.close()
 
     async def _connect(self, slot: int, forked: Forked) -> None:
-        child = Connected(slot, forked.pid, self._shared[slot], self._note)
+        child = Connected(slot, forked.pid, self._shared[slot], self._note, self._threads)
         self._all[slot] = child
         self._shared[slot].to_end, self._shared[slot].due_s = 0, 0.0
         forked.pipe.setblocking(False)

@@ -33,6 +33,9 @@ QUESTIONS: Final = frozenset(
 VALID_S: Final = 300.0
 """How old a signed command may be, or how far in the future by the worker's clock."""
 
+ON_ITS_WAY_S: Final = 2.0
+"""One that was signed so shortly before a worker began was on its way to others, which is nothing to tell of."""
+
 QUESTIONS_PER_S: Final = 20.0
 QUESTIONS_AT_ONCE: Final = 40.0
 MAX_KEY_CHARS: Final = 200
@@ -71,6 +74,10 @@ class SignedControl(Control):  # type: ignore[misc]  # celery ships no types
         self.mailbox.fleet = fleet
 
 
+class BeforeItsTime(Refused):
+    """A command that was on its way to others when this worker began."""
+
+
 class GuardedNode(Node):  # type: ignore[misc]  # kombu ships no types
     """Has a worker do what is signed, and answer the questions that anybody may ask."""
 
@@ -82,6 +89,8 @@ class GuardedNode(Node):  # type: ignore[misc]  # kombu ships no types
         """Dispatch a command, or count what is none."""
         try:
             command = self._guard.believed(body)
+        except BeforeItsTime:
+            return None
         except Refused as refusal:
             if refuse := getattr(self.channel, "refuse", None):
                 refuse(str(refusal))
@@ -121,6 +130,8 @@ class Guard:
         at_unix_s, nonce = float(order.pop("at")), str(order.pop("nonce"))
         if order.pop("fleet") != self._fleet:
             raise Refused("a control command for another fleet")
+        if self._began_unix_s - ON_ITS_WAY_S <= at_unix_s < self._began_unix_s:
+            raise BeforeItsTime("a control command was signed just before this worker began")
         if abs(now_unix_s - at_unix_s) > VALID_S or at_unix_s < self._began_unix_s:
             raise Refused("a control command was signed before this worker began, or is old: are the clocks right?")
         self._remember(nonce, at_unix_s + VALID_S, now_unix_s)

@@ -16,7 +16,7 @@ from processes import lines, until_announced
 from toolfleet.broker import celery_app
 from toolfleet.calls import Returned
 from toolfleet.errors import Refused
-from toolfleet.remote_control import QUESTIONS, QUESTIONS_AT_ONCE, SIGNED, VALID_S, Guard
+from toolfleet.remote_control import QUESTIONS, QUESTIONS_AT_ONCE, SIGNED, VALID_S, BeforeItsTime, Guard
 from toolfleet.settings import new_secret
 from toolfleet.wire import Seal
 
@@ -213,7 +213,9 @@ def test_a_signed_command_is_for_a_few_minutes_and_for_who_was_there(fleet):
     now = [1000.0]
     heard = guard(fleet, now)
     assert heard.believed(order(fleet, 1000.0))["method"] == "shutdown"
-    for late in (order(fleet, 999.0, "earlier"), order(fleet, 1001.0 + VALID_S, "in the future")):
+    with pytest.raises(BeforeItsTime):
+        heard.believed(order(fleet, 999.9, "on its way"))
+    for late in (order(fleet, 990.0, "earlier"), order(fleet, 1001.0 + VALID_S, "in the future")):
         with pytest.raises(Refused, match="are the clocks right"):
             heard.believed(late)
     with pytest.raises(Refused, match="another fleet"):

@@ -33,7 +33,7 @@ def named(service: Service, name: str, folder: Path) -> Service:
 def wait_until_there(file: Path, process: subprocess.Popen[str]) -> None:
     give_up = time.monotonic() + FAILS_WITHIN_S
     while not file.exists():
-        assert process.poll() is None, f"it has ended with {process.returncode}"
+        assert process.poll() is None, f"it has ended with {process.returncode}: {process.stdout.read()}"
         assert time.monotonic() < give_up, f"nobody has written {file.name}"
         time.sleep(0.1)
 

@@ -388,7 +388,6 @@ class Children:
         for child in tuple(self._all.values()):
             child.close()
         await self._on_thread(self._collect, left)
-        self._threads.shutdown(wait=False)
 
     def _collect(self, pids: Sequence[int]) -> None:
         give_up_s = time.monotonic() + GO_WITHIN_S

@@ -123,6 +123,18 @@ def test_X5_a_server_that_is_killed_and_comes_back_costs_no_call(quick, tmp_path
     assert len(ledger(tmp_path)) == 2
 
 
+def test_X5_a_call_whose_result_has_arrived_is_not_told_of_as_lost(served, caller, quick, tmp_path):
+    """Though it is no longer its worker's when that is told by a heartbeat, before the answer."""
+    with laptop(tmp_path, served.url, key_of(quick, Scope.WORK), instrument="slow_results") as worker:
+        caller.until_served("echoed")
+        assert caller.call("echoed", text="a", number=1)["content"] == "a 1 True False"
+        time.sleep(3 * QUICK["heartbeat_s"])  # so long its worker hears nothing of the result
+        worker.send_signal(signal.SIGTERM)
+        out, err = worker.communicate(timeout=30)
+    assert worker.returncode == 0
+    assert "lost" not in out + err
+
+
 def test_X6_a_worker_with_a_wrong_key_says_so_in_one_line_and_shows_no_key(served, quick, tmp_path):
     operator = Terminal(tmp_path, quick.as_environment())
     made = json.loads(operator.run("keys", "add", "--scope", "work", "--tools", TOOLS, "--json").out)

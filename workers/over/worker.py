@@ -251,7 +251,9 @@ class OverWorker:
             if (running := self._running.get(call_id)) is not None and call_id in self._held:
                 running.cancel(Interruption.REVOKED)
         for call_id in beaten.lost:
-            if self._held.pop(call_id, None) is not None:
+            running = self._running.get(call_id)
+            # One that has ended is no longer its worker's once its result has arrived, which the answer will say.
+            if self._held.pop(call_id, None) is not None and running is not None and not running.done():
                 log.warning("call_lost", call_id=call_id)
 
     # --- the end ------------------------------------------------------------------------------------------------

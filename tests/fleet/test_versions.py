@@ -116,7 +116,7 @@ async def test_U5_calls_whose_last_worker_is_killed_are_run_in_no_other_version_
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         await until_live(orchestrator, 1)
         book = "book", {"path": str(path)}
-        calling = asyncio.create_task(orchestrator.execute(asking(book, ("quote", ONE), book), timeout_s=8.0))
+        calling = asyncio.create_task(orchestrator.execute(asking(book, ("quote", ONE), book), timeout_s=12.0))
         await asyncio.to_thread(until_said, path)  # and the others wait for its slot
         await asyncio.to_thread(start, fleet, 2)
         await asyncio.to_thread(forget_killed, fleet, one)

@@ -283,12 +283,15 @@ def _unauthorised(detail: str) -> Problem:
 
 
 class needs:  # noqa: N801  # reads as a word in a route's signature: Depends(needs(Scope.RUN))
-    """A dependency: the request's grant, which must include a scope."""
+    """A dependency: the request's grant, which must include a scope.
+
+    A coroutine, as all dependencies are that wait for nothing: FastAPI would have a thread run them.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def __call__(self, request: Request, _bearer: Annotated[Any, Depends(BEARER)]) -> Grant:
+    async def __call__(self, request: Request, _bearer: Annotated[Any, Depends(BEARER)]) -> Grant:
         """Return the grant of a request. Raises Problem."""
         grant: Grant = request.state.grant
         must_have(grant, self._scope)

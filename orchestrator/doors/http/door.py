@@ -81,6 +81,6 @@ def must_be_theirs(run_id: str, tenant: str, grant: Grant) -> None:
         raise RunNotFound(not_stored(run_id))
 
 
-def door_of(request: Request) -> Door:
+async def door_of(request: Request) -> Door:
     """Return the door that a request came through. For FastAPI's dependencies."""
     return cast("Door", request.app.state.door)

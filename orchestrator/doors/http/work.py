@@ -99,12 +99,12 @@ async def _of_this_version(request: Request) -> None:
 router = APIRouter(prefix="/v1/work", tags=["work"], route_class=JsonRoute, dependencies=[Depends(_of_this_version)])
 
 
-def _key_of(grant: Annotated[Grant, Depends(needs(Scope.WORK))]) -> WorkerKey:
+async def _key_of(grant: Annotated[Grant, Depends(needs(Scope.WORK))]) -> WorkerKey:
     key_id = grant.key_id if isinstance(grant, ApiKey) else "local"
     return WorkerKey(key_id, grant.tenant, grant.may_call)
 
 
-def _gate_of(request: Request) -> WorkGate:
+async def _gate_of(request: Request) -> WorkGate:
     return cast("WorkGate", request.app.state.work)
 
 

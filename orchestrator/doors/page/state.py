@@ -25,6 +25,6 @@ class PageState:
         self.sights = RunSights(door)
 
 
-def page_of(request: Request) -> PageState:
+async def page_of(request: Request) -> PageState:
     """Return what the page's routes share. For FastAPI's dependencies."""
     return cast("PageState", request.app.state.page)

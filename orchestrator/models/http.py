@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx
@@ -27,6 +26,7 @@ from toolfleet.media import essence_of
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.faults import ServerReply, fault_of
+from toolfleet.proxies import proxy_to
 from toolfleet.strict_json import encodable
 from toolfleet.unpacking import CannotUnpack, Unpacker
 
@@ -35,7 +35,6 @@ CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError)
 MAX_ERROR_BYTES = 64 * 1024
 PIECE_BYTES = 256 * 1024
 """A long conversation is sent in pieces of this size: in one, it would hold up everybody else's."""
-_LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @exact()
@@ -183,14 +182,7 @@ class Endpoint:
 
     @cached_property
     def _proxy(self) -> str | None:
-        """Through whom the provider is asked; None for nobody. Looked up once, and not in a thread for each request.
-
-        One that the environment names is for the outside world: it could not reach this machine's own servers.
-        """
-        host = self.host
-        if host in _LOOPBACK_HOSTS or proxy_bypass(host):
-            return None
-        return getproxies().get(urlsplit(self._base_url).scheme)
+        return proxy_to(self._base_url)  # looked up once, and not in a thread for each request
 
     async def _fault(self, response: aiohttp.ClientResponse, answer: Answer) -> Exception:
         body = await answer.beginning(MAX_ERROR_BYTES)

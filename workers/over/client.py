@@ -1,21 +1,25 @@
 """The requests of `/v1/work`, and what their answers mean. What may pass is tried again; what may not is raised.
 
-Knows HTTP and the records, and nothing of tools.
+Knows HTTP and the records, and nothing of tools. On aiohttp: httpx looks at each of its connections for each request.
 """
 
 from __future__ import annotations
 
+import io
 import ipaddress
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+import aiohttp
 import httpx
 import orjson
 import stamina
 from pydantic import BaseModel
 
 from toolfleet.errors import InvalidSettings, OperatorError, ToolfleetError
+from toolfleet.proxies import proxy_to
 from toolfleet.work import WORK_VERSION, Refusal
 
 A = TypeVar("A", bound=BaseModel)
@@ -24,6 +28,12 @@ ANSWER_WITHIN_S: Final = 15.0
 CONNECT_WITHIN_S: Final = 10.0
 WAIT_MAX_S: Final = 5.0
 """Between two tries: so late is a server noticed that is back."""
+
+KEPT_ALIVE_S: Final = 4.0
+"""How long a connection may have been idle that is used again: servers close theirs, ours after five seconds."""
+
+SENT_BYTES_PER_S: Final = 50_000
+"""A server that takes what it is sent more slowly than this counts as one that does not answer."""
 
 DEFAULT_BODY_BYTES: Final = 4 * 1024 * 1024
 """How much is sent before the server has said how much it takes."""
@@ -98,9 +108,14 @@ class WorkClient:
     """Speaks with one API on one event loop."""
 
     def __init__(self, address: str, key: str) -> None:
-        timeout = httpx.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S, pool=None)
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._http = httpx.AsyncClient(base_url=address, headers=headers_of(key), timeout=timeout, limits=limits)
+        self._address = address
+        self._proxy = proxy_to(address)
+        self._session = aiohttp.ClientSession(
+            headers=headers_of(key),
+            # No more connections than calls at a time; the certificates are those that httpx would trust.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE_S, ssl=httpx.create_ssl_context()),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
         self.max_body_bytes = DEFAULT_BODY_BYTES
 
     async def say(self, what: str, said: BaseModel, answer: type[A], *, for_s: float | None, waits_s: float = 0) -> A:
@@ -129,18 +144,29 @@ class WorkClient:
 
     async def aclose(self) -> None:
         """Let go of the connections."""
-        await self._http.aclose()
+        await self._session.close()
 
     async def _once(self, what: str, body: bytes, waits_s: float) -> bytes:
         if len(body) > self.max_body_bytes:
             # Not left to the server: it hangs up on what is much too large, which looks like a lost connection.
             raise TooLarge(f"it has {len(body)} bytes, and the API takes {self.max_body_bytes}")
-        timeout = httpx.Timeout(ANSWER_WITHIN_S + waits_s, connect=CONNECT_WITHIN_S, pool=None)
+        within_s = ANSWER_WITHIN_S + waits_s
+        timeout = aiohttp.ClientTimeout(
+            total=CONNECT_WITHIN_S + within_s + len(body) / SENT_BYTES_PER_S,
+            sock_connect=CONNECT_WITHIN_S,
+            sock_read=within_s,
+        )
         try:
-            response = await self._http.post(f"/v1/work/{what}", content=body, timeout=timeout)
-        except httpx.HTTPError as error:
-            raise Passing(f"the API at {self._http.base_url} does not answer ({_said(error)})") from None
-        return answered(response)
+            async with self._session.post(
+                f"{self._address}/v1/work/{what}",
+                data=io.BytesIO(body),
+                timeout=timeout,
+                proxy=self._proxy,
+                allow_redirects=False,
+            ) as response:
+                return answered(response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Passing(f"the API at {self._address} does not answer ({_said(error)})") from None
 
 
 def body_of(said: BaseModel) -> bytes:
@@ -148,14 +174,14 @@ def body_of(said: BaseModel) -> bytes:
     return orjson.dumps({"v": WORK_VERSION, **said.model_dump(mode="json", exclude={"v"})})
 
 
-def answered(response: httpx.Response) -> bytes:
+def answered(status: int, headers: Mapping[str, str], content: bytes) -> bytes:
     """Return the body of a good answer. Raises as `WorkClient.say`, and Passing."""
-    if response.is_success:
-        return response.content
-    problem = _problem(response)
-    detail = str(problem.get("detail") or f"HTTP {response.status_code}")[:1000]
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return content
+    problem = _problem(content)
+    detail = str(problem.get("detail") or f"HTTP {status}")[:1000]
     kind = str(problem.get("type", "")).rpartition(":")[2]
-    match response.status_code:
+    match status:
         case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
             raise KeyRefused(f"the API refuses this worker: {detail}")
         case HTTPStatus.PRECONDITION_FAILED:
@@ -167,24 +193,24 @@ def answered(response: httpx.Response) -> bytes:
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise TooLarge(detail)
         case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.REQUEST_TIMEOUT:
-            raise Passing(detail, _retry_after_s(response))
+            raise Passing(detail, _retry_after_s(headers))
         case code if code >= HTTPStatus.INTERNAL_SERVER_ERROR and code != HTTPStatus.NOT_IMPLEMENTED:
-            raise Passing(detail, _retry_after_s(response))
+            raise Passing(detail, _retry_after_s(headers))
         case _:
             raise NotServed(f"the API does not take this worker: {detail}")
 
 
-def _problem(response: httpx.Response) -> dict[str, Any]:
+def _problem(content: bytes) -> dict[str, Any]:
     try:
-        problem = response.json()
+        problem = orjson.loads(content)
     except ValueError:
         return {}
     return problem if isinstance(problem, dict) else {}
 
 
-def _retry_after_s(response: httpx.Response) -> float | None:
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     try:
-        return min(60.0, max(0.1, float(response.headers["retry-after"])))
+        return min(60.0, max(0.1, float(headers["retry-after"])))
     except (KeyError, ValueError):
         return None
 

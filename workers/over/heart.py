@@ -72,7 +72,7 @@ class Heart:
         said = Heartbeat(worker=self._worker, attempts=attempts)
         try:
             response = self._http.post("/v1/work/heartbeat", content=body_of(said))
-            beaten = Beaten.model_validate_json(answered(response))
+            beaten = Beaten.model_validate_json(answered(response.status_code, response.headers, response.content))
         except (httpx.HTTPError, Passing) as error:
             if not self._is_away:
                 log.warning("heartbeat_not_sent", error=str(error) or type(error).__name__)

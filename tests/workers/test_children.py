@@ -45,6 +45,7 @@ def test_a_child_is_forked_for_its_slot_and_says_who_it_is(server):
             pipe.settimeout(WITHIN_S)
             assert pipe.recv(100) == f"{pid} {slot}".encode()
             assert psutil.Process(pid).ppid() == server.pid
+            assert not pipe.get_inheritable()  # no program that is started here may hold it open
 
 
 @pytest.mark.parametrize(("word", "status"), [(b"", 0), (b"exit", 7), (b"raise", 1)])

@@ -18,7 +18,7 @@ from toolfleet import LocalFleet
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.streams import Priority
+from toolfleet.streams import GROUP, RETURNED, Priority
 
 HEARTBEAT_S = 0.5
 CHILDREN = 2
@@ -107,7 +107,8 @@ def looks_at_pending(fleet, *, for_s):
     stream, until_s, looks = fleet.settings.keys.queue("cpu", Priority.NORMAL), time.monotonic() + for_s, []
     with connect(fleet.settings) as client:
         while time.monotonic() < until_s:
-            looks.append(sum(group["pending"] for group in client.xinfo_groups(stream)))
+            held = client.xpending_range(stream, GROUP, "-", "+", 100)
+            looks.append(sum(entry["consumer"] != RETURNED.encode() for entry in held))
             time.sleep(0.005)
     return looks
 

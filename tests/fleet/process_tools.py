@@ -27,6 +27,19 @@ def square(number: int) -> int:
     return number * number
 
 
+def wait_until_let(path: str) -> None:
+    Path(f"{path}.begun").touch()
+    while not Path(f"{path}.let").exists():
+        time.sleep(0.01)
+
+
+def noted_when_let(path: str, mark: str) -> str:
+    wait_until_let(path)
+    with Path(path).open("a") as noted:
+        noted.write(f"{mark}\n")
+    return mark
+
+
 def sleep_in_a_child(path: str) -> None:
     Path(path).write_text(str(os.getpid()))
     time.sleep(600)
@@ -57,9 +70,7 @@ def print_slowly(path: str) -> None:
 @tool(queue="press", blocking="process")
 def print_when_let(path: str) -> str:
     """Print once there is a file, and say that it has begun."""
-    Path(f"{path}.begun").touch()
-    while not Path(f"{path}.let").exists():
-        time.sleep(0.01)
+    wait_until_let(path)
     return "printed"
 
 
@@ -105,24 +116,14 @@ def note(path: str, mark: str) -> str:
 @tool(queue="cpu")
 def note_when_let(path: str, mark: str) -> str:
     """Have an effect once there is a file, and say that it has begun."""
-    Path(f"{path}.begun").touch()
-    while not Path(f"{path}.let").exists():
-        time.sleep(0.01)
-    with Path(path).open("a") as noted:
-        noted.write(f"{mark}\n")
-    return mark
+    return noted_when_let(path, mark)
 
 
 @tool(queue="cpu", timeout_s=1)
 def note_and_keep(path: str, mark: str, ctx: Context) -> str:
     """Have an effect, after a checkpoint, and say that it has begun: its result is not the worker's to settle."""
     ctx.checkpoint("begun")
-    Path(f"{path}.begun").touch()
-    while not Path(f"{path}.let").exists():
-        time.sleep(0.01)
-    with Path(path).open("a") as noted:
-        noted.write(f"{mark}\n")
-    return mark
+    return noted_when_let(path, mark)
 
 
 @tool(queue="cpu", read_only=True)

@@ -66,6 +66,13 @@ def until_ready(fleet: LocalFleet, worker: WorkerProcess, processes: int) -> Non
             assert time.monotonic() < deadline, f"not ready: {name}"
 
 
+def cut_connections(fleet: LocalFleet) -> None:
+    """Have the server close each connection of the fleet's processes."""
+    with connect(fleet.settings) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+        client.client_kill_filter(_type="pubsub", skipme=True)
+
+
 def until_gone(pid: int) -> None:
     """Wait until a process, a killed child of somebody's for example, is gone."""
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -12,7 +12,7 @@ from signal import SIGTERM
 import pytest
 from durable_server import DurableServer
 from fleets import HERE, asking
-from processes import WAIT_S, kill, lines, until_gone, until_ready, until_there
+from processes import WAIT_S, cut_connections, kill, lines, until_gone, until_ready, until_there
 
 from toolfleet import LocalFleet
 from toolfleet.broker import celery_app
@@ -53,7 +53,7 @@ async def test_a_result_waits_for_redis_for_longer_than_its_tool_may_take(tmp_pa
                 server.end(SIGTERM)
                 Path(f"{path}.let").touch()
                 await until_there(path)
-                await asyncio.sleep(4)  # three seconds more than its tool may take, and a second more than is let be
+                await asyncio.sleep(4)  # three seconds more than its tool may take, of which one is let be
                 await asyncio.to_thread(server.start)
                 assert [answer.content for answer in await answering] == ["done"]
         server.end(SIGTERM)
@@ -94,12 +94,6 @@ async def test_what_is_at_work_after_a_lost_connection_takes_up_its_slots(fleet,
         assert [answer.content for answer in (*await first, *await others)] == ["done"] * len(paths)
     assert statistics.median(looks) == CHILDREN  # it may take others ahead for a moment, if its calls were quick before
     assert [lines(path) for path in paths] == [["done"]] * len(paths)
-
-
-def cut_connections(fleet):
-    with connect(fleet.settings) as client:
-        client.client_kill_filter(_type="normal", skipme=True)
-        client.client_kill_filter(_type="pubsub", skipme=True)
 
 
 def looks_at_pending(fleet, *, for_s):

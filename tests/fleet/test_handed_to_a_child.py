@@ -8,7 +8,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from fleets import asking, fleet_of
-from processes import WAIT_S, alive, ask_to_stop, lines, replenish, until_ready
+from processes import WAIT_S, alive, ask_to_stop, cut_connections, lines, replenish, until_ready
 
 from toolfleet.connections import connect
 from toolfleet.orchestrator import Orchestrator
@@ -102,9 +102,3 @@ async def until_a_child_could_read_it(fleet, calls=1):
 
 def pending(client, stream):
     return sum(group["pending"] for group in client.xinfo_groups(stream)) if client.exists(stream) else 0
-
-
-def cut_connections(fleet):
-    with connect(fleet.settings) as client:
-        client.client_kill_filter(_type="normal", skipme=True)
-        client.client_kill_filter(_type="pubsub", skipme=True)

@@ -8,9 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 from fleets import asking, fleet_of
-from processes import WAIT_S, alive
+from processes import WAIT_S, alive, cut_connections
 
-from toolfleet.connections import connect
 from toolfleet.orchestrator import Orchestrator
 
 AWAY_S = 4.0
@@ -60,9 +59,8 @@ async def test_a_worker_without_descriptors_goes_on_when_there_are_some(fleet, s
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         answering = asyncio.create_task(orchestrator.execute(asking((tool, {"stage": stage.path}))))
         actor = await stage.enters()
-        with no_descriptors(*family), connect(fleet.settings) as client:
-            client.client_kill_filter(_type="normal", skipme=True)
-            client.client_kill_filter(_type="pubsub", skipme=True)
+        with no_descriptors(*family):
+            cut_connections(fleet)
             actor.returns("played")
             assert await actor.leaves() == "returned"
             await asyncio.sleep(AWAY_S)

@@ -36,9 +36,9 @@ class Lifetime(NamedTuple):
 
     def is_over(self, tasks: int) -> bool:
         """Whether a process that has performed so many calls is to end."""
-        if self.max_tasks and tasks >= self.max_tasks:
+        if self.max_tasks is not None and tasks >= self.max_tasks:
             return True
-        return bool(self.max_memory_kib) and psutil.Process().memory_info().rss > 1024 * (self.max_memory_kib or 0)
+        return self.max_memory_kib is not None and psutil.Process().memory_info().rss > 1024 * self.max_memory_kib
 
 
 class SharedWatch:

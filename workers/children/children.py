@@ -14,11 +14,9 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar, cast
-
-import psutil
 
 from toolfleet.logs import FactLog
 from toolfleet.supervision import run_errand
@@ -88,9 +86,14 @@ class Connected(asyncio.Protocol):
     """One child, and what it is at."""
 
     def __init__(
-        self, slot: int, pid: int, shared: Shared, tell: Callable[[Connected], None], threads: Executor
+        self,
+        slot: int,
+        pid: int,
+        shared: Shared,
+        tell: Callable[[Connected], None],
+        on_thread: Callable[..., asyncio.Future[Any]],
     ) -> None:
-        """`tell` is called when it is ready, and when it has ended; `threads` look at processes."""
+        """`tell` is called when it is ready, and when it has ended; `on_thread` runs what blocks."""
         self.slot = slot
         self.pid = pid
         self.is_ready = False
@@ -99,7 +102,7 @@ class Connected(asyncio.Protocol):
         """Whether it is to take no call any more."""
         self._shared = shared
         self._tell = tell
-        self._threads = threads
+        self._on_thread = on_thread
         self._words = Words()
         self._gone = asyncio.Event()
         self._job: tuple[Job, asyncio.Future[Answer]] | None = None
@@ -158,7 +161,7 @@ class Connected(asyncio.Protocol):
     async def _end(self, within_s: float) -> None:
         if self.is_lost:
             return
-        begun = await self._descendants()
+        begun = await self._on_thread(family.descendants, self.pid)
         if within_s and not self._gone.is_set():
             self._shared.to_end = self._shared.begun
             self._signal(signal.SIGTERM)
@@ -166,13 +169,10 @@ class Connected(asyncio.Protocol):
                 async with asyncio.timeout(within_s):
                     await self._gone.wait()
         if not self._gone.is_set():
-            begun += await self._descendants()  # what it has started meanwhile
+            begun += await self._on_thread(family.descendants, self.pid)  # what it has started meanwhile
         self._signal(signal.SIGKILL)
         family.kill(begun)
         await self._gone.wait()
-
-    def _descendants(self) -> asyncio.Future[list[psutil.Process]]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, family.descendants, self.pid)
 
     def _signal(self, number: int) -> None:
         if not self.is_lost:  # it is collected after that, and until then nobody else has its process's number
@@ -314,11 +314,10 @@ class Children:
 
         Raises NoneFree after a moment, unless the caller is patient.
         """
-        begins_none = self._stops or (self._begins_none and not is_patient)
-        if self._free and not begins_none:
-            return self._free.pop()  # the one that was at work last, whose memory is in the processor's caches
-        if begins_none:
+        if self._stops or (self._begins_none and not is_patient):
             raise NoneFree
+        if self._free:
+            return self._free.pop()  # the one that was at work last, whose memory is in the processor's caches
         loop = asyncio.get_running_loop()
         wanted: asyncio.Future[Connected] = loop.create_future()
         self._wanted.append(Waiting(loop.time(), wanted, is_patient))
@@ -363,9 +362,11 @@ class Children:
         kept: deque[Waiting] = deque()
         while self._wanted and self._wanted[0].since_s <= loop.time() - PATIENCE_S:
             waiting = self._wanted.popleft()
+            if waiting.child.done():
+                continue
             if waiting.is_patient:
                 kept.append(waiting)
-            elif not waiting.child.done():
+            else:
                 waiting.child.set_exception(NoneFree())
                 self._pace.forget()
         self.say_ahead()
@@ -401,7 +402,7 @@ class Children:
         self._server.close()
 
     async def _connect(self, slot: int, forked: Forked) -> None:
-        child = Connected(slot, forked.pid, self._shared[slot], self._note, self._threads)
+        child = Connected(slot, forked.pid, self._shared[slot], self._note, self._on_thread)
         self._all[slot] = child
         self._shared[slot].to_end, self._shared[slot].due_s = 0, 0.0
         forked.pipe.setblocking(False)

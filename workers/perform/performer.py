@@ -40,7 +40,7 @@ from toolfleet.workers.perform.shared_answers import SharedAnswers
 from toolfleet.workers.perform.tool_run import ToolRuns
 from toolfleet.workers.tool.execute import limit_s
 from toolfleet.workers.tool.failures import in_doubt
-from toolfleet.workers.tool.watch import Watch
+from toolfleet.workers.tool.watch import Watch, watched
 
 _PASSED: Final[Mapping[Passed, Ending | None]] = {
     Passed.NOT: None,
@@ -129,13 +129,8 @@ class Performer:
         return await self._conclusion.conclude(delivery, decision.call, outcome)
 
     def _question(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> str:
-        if self._watch is None:
+        with watched(self._watch, limit_s(call, tool, time.time())):  # its author's validators run
             return self._shared.question(delivery, call, tool)
-        self._watch.begin(limit_s(call, tool, time.time()))  # its author's validators run
-        try:
-            return self._shared.question(delivery, call, tool)
-        finally:
-            self._watch.end()
 
     async def _share(
         self, question: str, delivery: Delivery, decision: Admitted | Unresolved, tool: Tool[..., Any]

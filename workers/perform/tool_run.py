@@ -44,7 +44,7 @@ from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, limit_s, reconcile
 from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
 from toolfleet.workers.tool.time_limit import TimeLimit
-from toolfleet.workers.tool.watch import Watch
+from toolfleet.workers.tool.watch import Watch, watched
 
 MAX_LEFTOVERS: Final = 500
 """Calls whose leftovers are asked for with one command."""
@@ -111,17 +111,13 @@ class ToolRuns:
         self._log_about(delivery, call)
         _, checkpoint = await self._read_leftovers(call)
         context = Context.of(call, attempt=delivery.deliveries, last_checkpoint=checkpoint)
-        if self._watch is not None:
-            self._watch.begin(context.time_left_s)
         try:
-            answer = await reconcile(call, tool, context, threads=self._threads)
+            with watched(self._watch, context.time_left_s):
+                answer = await reconcile(call, tool, context, threads=self._threads)
         except asyncio.CancelledError as interruption:
             if Interruption.SHUTDOWN in interruption.args:
                 return Ending.HANDED_BACK  # uncounted, but the earlier delivery still counts: the next one asks too
             return in_doubt(call.tool)
-        finally:
-            if self._watch is not None:
-                self._watch.end()
         if not isinstance(answer, NotDone):
             return answer
         if not await is_still_ours(self._client, delivery):
@@ -226,7 +222,7 @@ class ToolRuns:
     ) -> Returned | Failed | Submitted:
         began_s = time.perf_counter()
         try:
-            if self._watch is not None:
+            if self._watch is not None:  # as `watched` has it, which would cost every call of a pool without one
                 is_undone = call.undoes is not None
                 self._watch.begin(context.time_left_s if is_undone else limit_s(call, tool, time.time()))
             try:

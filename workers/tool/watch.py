@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -15,3 +17,15 @@ class Watch(Protocol):
     def end(self) -> None:
         """Watch no more: it has ended."""
         ...
+
+
+@contextmanager
+def watched(watch: Watch | None, limit_s: float) -> Iterator[None]:
+    """Have the body watched, if anybody does."""
+    if watch is not None:
+        watch.begin(limit_s)
+    try:
+        yield
+    finally:
+        if watch is not None:
+            watch.end()

@@ -71,6 +71,8 @@ class Batcher(Generic[Item, Outcome]):
 
     def _has_stopped(self, sending: asyncio.Task[None]) -> None:
         """Go on soon where somebody has cancelled the sending, perhaps before its first step."""
+        if self._sending is not sending:
+            return  # it came to its end
         self._sending = None
         if self._waiting:
             sending.get_loop().call_later(AGAIN_S, self._send_soon)
@@ -87,6 +89,8 @@ class Batcher(Generic[Item, Outcome]):
             # Not as a slice: what stays behind would be copied for each batch, and hundreds of thousands may wait.
             at_once = min(len(self._waiting), self._max_batch)
             await self._send_batch([self._waiting.popleft() for _ in range(at_once)])
+        # Not when the task is done with, a turn of the loop later: what is queued in that turn would begin no sending.
+        self._sending = None
 
     async def _send_batch(self, batch: Sequence[_Waiting[Item, Outcome]]) -> None:
         try:

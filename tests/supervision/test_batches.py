@@ -91,3 +91,12 @@ async def test_what_stays_behind_is_not_copied_for_each_batch():
         tracemalloc.stop()
     assert len(peaks) == count / 1000
     assert max(peaks[2:]) < count  # bytes; the places of as many items take eight times that
+
+
+async def test_what_is_queued_as_soon_as_the_last_outcome_is_known_leaves_in_the_next_turns_of_the_loop(place):
+    place.is_open.set()
+    assert await place.batcher.add("a") == "A"
+    place.batcher.put("b")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert place.taken == ["a", "b"]

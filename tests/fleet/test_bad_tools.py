@@ -13,6 +13,7 @@ from toolfleet.local.supervisor import Supervisor
 from toolfleet.orchestrator import Orchestrator
 
 BLOCKED_S = 2.0
+CONCURRENCY = 40
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def fleet():
         ["bad_tools"],
         pools={"io": 1},
         environment=HERE,
-        worker_options=["--concurrency", "40"],
+        worker_options=["--concurrency", str(CONCURRENCY)],
         blocked_loop_s=BLOCKED_S,
     ) as running:
         yield running
@@ -88,7 +89,7 @@ async def test_a_worker_whose_threads_all_hang_is_replaced_once_its_healthy_call
     go = tmp_path / "go"
     [worker] = alive(fleet, "io")
     healthy = asyncio.create_task(orchestrator.execute(asking(("waits", {"path": str(go)}))))
-    told = await asyncio.wait_for(orchestrator.execute(asking(*[("hangs", {})] * 32)), WAIT_S)
+    told = await asyncio.wait_for(orchestrator.execute(asking(*[("hangs", {})] * CONCURRENCY)), WAIT_S)
     assert {answer.content for answer in told} == {
         "hangs did not finish within 0.5 s. Its thread cannot be stopped and may still be at work."
     }

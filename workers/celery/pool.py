@@ -44,14 +44,17 @@ from toolfleet.workers.tool.threads import ToolThreads
 
 log = FactLog("toolfleet.workers")
 
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long a tool that computes on a thread keeps the interpreter; Python's own 0.005 s add up for the loop."""
+
 LET_GO_S: Final = 0.001
 """How long Celery's thread stands aside for a call that arrives at an idle pool."""
 
+BEGIN_NO_MORE_WITHIN_S: Final = 1.0
+"""How long a worker that stops waits for the loop to hear of it."""
+
 SETTLE_WITHIN_S: Final = 5.0
 """How long the end waits for what was cancelled, and for the last results to be stored."""
-
-MAX_THREADS: Final = 32
-"""Blocking tools at a time in one process; more would fight over the interpreter lock."""
 
 
 class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
@@ -64,7 +67,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
 
     def on_start(self) -> None:
         """Start the loop's thread. Returns when the loop runs."""
-        self._threads = ToolThreads(min(self.limit, MAX_THREADS), self._retire_without_threads)
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        self._threads = ToolThreads(self.limit, self._retire_without_threads)
         self._arrived: deque[ToolRequest] = deque()
         # By request, not by id: two messages may bring the same call.
         self._tasks: dict[ToolRequest | QuickRequest, asyncio.Task[None]] = {}
@@ -127,7 +131,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         **_: Any,
     ) -> None:
         """Run a plain Celery task on a thread."""
-        self._threads.submit(apply_target, target, args, kwargs, callback, accept_callback)
+        running = self._threads.run(apply_target, target, args, kwargs, callback, accept_callback)
+        asyncio.run_coroutine_threadsafe(running, self._loop)
 
     def on_stop(self) -> None:
         """Let running calls end for the grace period, then hand back or end the others. May be called again."""
@@ -138,7 +143,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._watchdog.stop()
         self._loop.call_soon_threadsafe(self._stop)
         self._thread.join()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
         self.reports.tell()
 
     def end_grace(self) -> None:
@@ -171,7 +176,12 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         return self._pid
 
     def begin_no_more(self) -> None:
-        """Begin with no call any more that has come: here each has begun."""
+        """Begin with no call any more that has come: what waits to begin goes back."""
+        with suppress(TimeoutError):  # a tool blocks the loop
+            asyncio.run_coroutine_threadsafe(self._begin_no_more(), self._loop).result(BEGIN_NO_MORE_WITHIN_S)
+
+    async def _begin_no_more(self) -> None:
+        self._threads.begin_no_more(Interruption.SHUTDOWN)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -184,7 +194,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             "max-concurrency": self.limit,
             "processes": [os.getpid()],
             "running": len(self._tasks),
-            "max-threads": self._threads.count,
+            "max-threads": self._threads.most,
             "hanging-threads": self._threads.hanging,
         }
 
@@ -309,7 +319,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
 
     def _retire_without_threads(self) -> None:
         """Retire: it could run no blocking tool any more."""
-        log.error("worker_out_of_threads", threads=self._threads.count)
+        log.error("worker_out_of_threads", threads=self._threads.most)
         self._retire()
 
     def _retire(self) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from toolfleet.metrics.of_calls import CALLS
 from toolfleet.streams.qos import StreamQoS
@@ -14,9 +12,6 @@ from toolfleet.workers.celery.pool import AsyncioPool
 from toolfleet.workers.children.child import Lifetime
 from toolfleet.workers.children.children import Children
 from toolfleet.workers.children.performer import ChildPerformer
-
-WITHIN_S: Final = 1.0
-"""How long the end of a worker waits for its loop."""
 
 
 class ProcessPool(AsyncioPool):
@@ -50,11 +45,6 @@ class ProcessPool(AsyncioPool):
     def loop(self) -> None:
         """None: a poll function of an author's that blocks must not hold up those who look after the children."""
         return
-
-    def begin_no_more(self) -> None:
-        """Begin with no call any more: give back what waits for a child."""
-        with suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(self._begin_no_more(), self._loop).result(WITHIN_S)
 
     async def _begin_no_more(self) -> None:
         self._children.begin_none()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any, Final, NamedTuple, cast
 
 import redis.asyncio
@@ -37,8 +37,7 @@ from toolfleet.workers.delivery.checkpoints import Checkpoints
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.newest import SendingLoop
 from toolfleet.workers.delivery.postpone import home
-from toolfleet.workers.tool.execute import limit_s
-from toolfleet.workers.tool.time_limit import TimeLimit
+from toolfleet.workers.tool.time_limit import standing_still
 
 PARK: Final = lua(__package__, "park_question", before=ROOM)
 
@@ -168,7 +167,7 @@ class Questions:
             return await until_redis_is_back(lambda: self._expire(question))
         if self._may_leave(context):
             raise Answerless(question)
-        with _standing_still(context) if self._own_thread is not None else nullcontext():
+        with standing_still(context) if self._own_thread is not None else nullcontext():
             return await self._wait(question)
 
     async def _slept(self, context: Context, wanted: Sleep) -> Said:
@@ -178,7 +177,7 @@ class Questions:
         if left_s > 0:
             if self._may_leave(context):
                 raise Answerless(sleep)
-            with _standing_still(context) if self._own_thread is not None else nullcontext():
+            with standing_still(context) if self._own_thread is not None else nullcontext():
                 await asyncio.sleep(left_s)
         return Said(expired=True)
 
@@ -275,22 +274,3 @@ class Questions:
             if (said := self._sealed.open_said(answer, question)) is not None:
                 return said
             await self._client.hdel(key, field)  # nobody of ours has said it
-
-
-@contextmanager
-def _standing_still(context: Context) -> Iterator[None]:
-    """Let the clock of the attempt stand still for the body, but for the deadline of its call."""
-    clock, loop = cast("TimeLimit | None", context.clock), asyncio.get_running_loop()
-    if clock is None:
-        yield
-        return
-    deadline_s = loop.time() + context.time_left_s
-    began_s, due_s = loop.time(), clock.due_s
-    if due_s is None:  # it is set once its tool has run for a while
-        _, call, tool = attempt_of(context)
-        due_s = began_s + limit_s(call, tool, time.time())
-    clock.move(deadline_s - began_s)
-    try:
-        yield
-    finally:
-        clock.move(min(deadline_s - loop.time(), due_s - began_s))

@@ -23,8 +23,8 @@ from toolfleet.workers.over.reports import Reports
 from toolfleet.workers.over.tracing import Spans
 from toolfleet.workers.perform.endings import Interruption
 from toolfleet.workers.tool.execute import compensate, execute
-from toolfleet.workers.tool.failures import doubt, in_doubt, limited
-from toolfleet.workers.tool.threads import ToolThreads
+from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
+from toolfleet.workers.tool.threads import NotBegun, ToolThreads
 
 
 class GoesBack(NamedTuple):
@@ -120,6 +120,8 @@ def _call_of(told: WorkCall, came_unix_s: float) -> ToolCall:
 def _after_interruption(
     call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
 ) -> Failed | GoesBack:
+    if isinstance(interruption, NotBegun):
+        return GoesBack() if Interruption.SHUTDOWN in interruption.args else cancelled_unstarted(call.tool)
     effect = tool.spec.effect
     if Interruption.SHUTDOWN not in interruption.args:
         return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.{doubt(effect)}")

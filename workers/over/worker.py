@@ -126,7 +126,7 @@ class OverWorker:
         finally:
             reporting.cancel()
             await self._client.aclose()
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.shutdown()
             for number in STOPPED_BY:
                 self._loop.remove_signal_handler(number)
         if self._error is not None:
@@ -260,6 +260,7 @@ class OverWorker:
 
     async def _let_end(self, grace_s: float) -> None:
         """Return when the running calls have ended, or were given back."""
+        self._threads.begin_no_more(Interruption.SHUTDOWN)
         at_once = asyncio.create_task(self._stops_at_once.wait())  # watched: cancelled below
         ends_s = self._loop.time() + grace_s
         while self._calls and not at_once.done() and (left_s := ends_s - self._loop.time()) > 0:
@@ -283,4 +284,4 @@ class OverWorker:
     def _hangs(self) -> None:
         """Each thread hangs in a call that was given up: nothing more can be done here."""
         log.error("all_threads_hang", remedy="the worker ends; start it again")
-        self._loop.call_soon_threadsafe(self._stops.set)
+        self._stops.set()

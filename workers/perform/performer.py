@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from typing import Any, Final, TypeGuard
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
@@ -40,6 +39,7 @@ from toolfleet.workers.perform.shared_answers import SharedAnswers
 from toolfleet.workers.perform.tool_run import ToolRuns
 from toolfleet.workers.tool.execute import limit_s
 from toolfleet.workers.tool.failures import in_doubt
+from toolfleet.workers.tool.threads import ToolThreads
 from toolfleet.workers.tool.watch import Watch, watched
 
 _PASSED: Final[Mapping[Passed, Ending | None]] = {
@@ -57,7 +57,7 @@ class Performer:
         self,
         settings: Settings,
         tools: Mapping[str, Tool[..., Any]],
-        threads: Executor | None,
+        threads: ToolThreads | None,
         interceptors: tuple[ToolInterceptor, ...] = (),
         watch: Watch | None = None,
     ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
 
@@ -43,6 +42,7 @@ from toolfleet.workers.perform.attempts import Attempts
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, limit_s, reconcile
 from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
+from toolfleet.workers.tool.threads import NotBegun, ToolThreads
 from toolfleet.workers.tool.time_limit import TimeLimit
 from toolfleet.workers.tool.watch import Watch, watched
 
@@ -63,7 +63,7 @@ class ToolRuns:
         *,
         questions: Questions,
         pieces: Pieces,
-        threads: Executor | None,
+        threads: ToolThreads | None,
         interceptors: tuple[ToolInterceptor, ...],
         attempts: Attempts | None = None,
         logs: CallLogs | None = None,
@@ -278,6 +278,8 @@ def _after_interruption(
     delivery: Delivery, call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
 ) -> Failed | Ending:
     """Return the result of a call that was cancelled, or its ending when it is to be delivered again."""
+    if isinstance(interruption, NotBegun):
+        return Ending.HANDED_BACK if Interruption.SHUTDOWN in interruption.args else cancelled_unstarted(call.tool)
     effect = delivery.effect(tool.spec.effect)
     if Interruption.SHUTDOWN not in interruption.args:
         return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.{doubt(effect)}")

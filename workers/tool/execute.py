@@ -12,8 +12,8 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Arguments
@@ -27,11 +27,11 @@ from toolfleet.logs import FactLog
 from toolfleet.questions import Answerless
 from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
-from toolfleet.workers.tool.failures import doubt, limited, still_in_doubt, submit_in_doubt
+from toolfleet.workers.tool.failures import doubt, expired, limited, still_in_doubt, submit_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import failure_of, record_of
-from toolfleet.workers.tool.threads import ToolThreads
-from toolfleet.workers.tool.time_limit import TimeLimit
+from toolfleet.workers.tool.threads import NotBegun, ToolThreads
+from toolfleet.workers.tool.time_limit import TimeLimit, standing_still
 
 log = FactLog("toolfleet.workers")
 
@@ -41,7 +41,7 @@ async def execute(
     tool: Tool[..., Any],
     context: Context,
     *,
-    threads: Executor | None,
+    threads: ToolThreads | None,
     limits: ArgumentLimits = DEFAULT_LIMITS,
     interceptors: tuple[ToolInterceptor, ...] = (),
     clock: TimeLimit | None = None,
@@ -73,7 +73,7 @@ async def _run(
     arguments: Arguments,
     context: Context,
     *,
-    threads: Executor | None,
+    threads: ToolThreads | None,
     interceptors: tuple[ToolInterceptor, ...],
     clock: TimeLimit | None,
 ) -> Returned | Failed | Submitted:
@@ -94,10 +94,12 @@ async def _run(
         return _said_by_tool(call, error, context)
     except TimeoutError as error:
         goes_on = threads is not None and not tool.is_async
-        timed_out = _timed_out(tool, clock.seconds, goes_on=goes_on) if clock.expired else _report_broken(call, error)
+        timed_out = (
+            _timed_out(tool, clock.seconds, error, goes_on=goes_on) if clock.expired else _report_broken(call, error)
+        )
         return _in_doubt_if_it_submits(tool, timed_out)
     except asyncio.CancelledError as error:
-        if _is_asked_to_cancel():
+        if _is_asked_to_cancel(error):
             raise
         return _in_doubt_if_it_submits(tool, _report_broken(call, error))
     except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit and MemoryError included
@@ -107,7 +109,7 @@ async def _run(
 
 
 async def reconcile(
-    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None
+    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: ToolThreads | None
 ) -> Returned | Failed | NotDone:
     """Ask a tool what became of an earlier attempt at a call. Whatever is no answer leaves the call in doubt.
 
@@ -123,7 +125,7 @@ async def reconcile(
             call, "gave no answer before the deadline" if clock.expired() else _raised(error), error
         )
     except asyncio.CancelledError as error:
-        if _is_asked_to_cancel():
+        if _is_asked_to_cancel(error):
             raise
         return _report_undecided(call, _raised(error), error)
     except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
@@ -146,7 +148,7 @@ def _verdict(call: ToolCall, answer: object) -> Returned | Failed | NotDone:
 
 
 async def compensate(
-    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None
+    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: ToolThreads | None
 ) -> Returned | Failed:
     """Take back what a call of the tool has done. Whatever its author's function does, the answer is a record.
 
@@ -161,9 +163,9 @@ async def compensate(
         result = record_of(answer, returns_nothing=True)
     except TimeoutError as error:
         goes_on = threads is not None and not inspect.iscoroutinefunction(tool.hooks.get("compensate"))
-        return _timed_out(tool, left_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
+        return _timed_out(tool, left_s, error, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
     except asyncio.CancelledError as error:
-        if _is_asked_to_cancel():
+        if _is_asked_to_cancel(error):
             raise
         return _report_broken(call, error)
     except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
@@ -174,7 +176,7 @@ async def compensate(
 
 
 async def _ask(
-    tool: Tool[..., Any], hook: HookName, given: tuple[object, ...], context: Context, threads: Executor | None
+    tool: Tool[..., Any], hook: HookName, given: tuple[object, ...], context: Context, threads: ToolThreads | None
 ) -> Any:
     """Return what one of the tool's hooks returns, called as the tool itself is."""
     function = tool.hooks.get(hook)
@@ -207,15 +209,23 @@ async def _invoke_through(
     tool: Tool[..., Any],
     arguments: Arguments,
     context: Context,
-    threads: Executor | None,
+    threads: ToolThreads | None,
 ) -> ToolResult:
+    times = count(1)
+
     async def invoke(values: Mapping[str, Any]) -> Any:
-        return await _invoke(tool, replace(arguments, values=dict(values)), context, threads)
+        is_first = next(times) == 1
+        try:
+            return await _invoke(tool, replace(arguments, values=dict(values)), context, threads)
+        except NotBegun as cancelled:
+            if is_first:
+                raise
+            raise asyncio.CancelledError(*cancelled.args) from None  # an earlier try has begun
 
     return await run_through(chain, tool, arguments.values, context, invoke)
 
 
-async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, threads: Executor | None) -> Any:
+async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, threads: ToolThreads | None) -> Any:
     if tool.is_async:
         return await tool.invoke(arguments, context)
     if threads is None:
@@ -223,18 +233,18 @@ async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, thread
     return await _on_thread(tool.invoke, arguments, context, threads)
 
 
-async def _on_thread(function: Callable[..., Any], argument: Any, context: Context, threads: Executor) -> Any:
+async def _on_thread(function: Callable[..., Any], argument: Any, context: Context, threads: ToolThreads) -> Any:
     """Run a function on a thread. Nothing can stop it: when it is cancelled, its context says that nobody waits."""
     given_up = threading.Event()
     context = replace(context, is_cancelled=given_up.is_set)
     # The thread sees the call's own context variables, `current_context()` among them.
-    running = threads.submit(contextvars.copy_context().run, _without_stop_iteration, function, argument, context)
+    there = contextvars.copy_context().run
     try:
-        return await asyncio.wrap_future(running)
+        return await threads.run(
+            there, _without_stop_iteration, function, argument, context, while_it_waits=standing_still(context)
+        )
     except asyncio.CancelledError:
         given_up.set()
-        if isinstance(threads, ToolThreads) and not running.cancelled():
-            threads.give_up(running)
         raise
 
 
@@ -260,13 +270,15 @@ def _what_it_asks(error: BaseException) -> Answerless | None:
     return error if isinstance(error, Answerless) else None
 
 
-def _is_asked_to_cancel() -> bool:
-    """Return whether this task was cancelled, rather than the tool having raised CancelledError of its own."""
+def _is_asked_to_cancel(error: asyncio.CancelledError) -> bool:
+    """Return whether this call was cancelled, rather than the tool having raised CancelledError of its own."""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return isinstance(error, NotBegun) or (task is not None and task.cancelling() > 0)
 
 
-def _timed_out(tool: Tool[..., Any], limit_s: float, *, goes_on: bool) -> Failed:
+def _timed_out(tool: Tool[..., Any], limit_s: float, error: TimeoutError, *, goes_on: bool) -> Failed:
+    if isinstance(error.__cause__, NotBegun):
+        return expired(tool.spec.name)
     message = f"{tool.spec.name} did not finish within {limit_s:.3g} s"
     if not goes_on:
         said = f"{message} and was stopped.{doubt(tool.spec.effect)}"
@@ -296,7 +308,7 @@ def _tried(failure: Failed, context: Context) -> Failed:
 def _in_doubt_if_it_submits(tool: Tool[..., Any], failure: Failed) -> Failed:
     """A tool that starts jobs elsewhere may have started one before it broke, and nobody would hear of its end."""
     starts_jobs = tool.hooks.get("poll") or tool.hooks.get("cancel")
-    if not starts_jobs or tool.spec.effect.repeatable:
+    if not starts_jobs or tool.spec.effect.repeatable or failure.kind is FailureKind.EXPIRED:
         return failure
     return submit_in_doubt(tool.spec.name, failure.message)
 

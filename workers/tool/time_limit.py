@@ -6,8 +6,12 @@ It can be set late, too: most tools have ended before they need a timer.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
+
+from toolfleet.context import Context
 
 
 class TimeLimit:
@@ -74,3 +78,20 @@ class TimeLimit:
         # Who else has cancelled the task meanwhile is obeyed.
         if self.expired and task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError):
             raise TimeoutError from error
+
+
+@contextmanager
+def standing_still(context: Context) -> Iterator[None]:
+    """Let the clock of a call's attempt stand still for the body, but for the deadline of the call."""
+    clock, loop = cast("TimeLimit | None", context.clock), asyncio.get_running_loop()
+    if clock is None:
+        yield
+        return
+    began_s, deadline_s = loop.time(), loop.time() + context.time_left_s
+    # One without a timer yet has run for a moment only.
+    left_s = clock.seconds if clock.due_s is None else clock.due_s - began_s
+    clock.move(deadline_s - began_s)
+    try:
+        yield
+    finally:
+        clock.move(min(deadline_s - loop.time(), left_s))

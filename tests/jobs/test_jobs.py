@@ -118,6 +118,16 @@ async def test_a_blocking_poll_is_never_repeated_while_it_runs(post, system):
     assert len(system.questions) == 1
 
 
+async def test_as_many_blocking_polls_run_at_once_as_wait(post, system):
+    calls = [await post.submitted("unstoppable", system=system.url) for _ in range(40)]
+    questions = [await system.asked() for _ in calls]  # before any is answered
+    assert {question.job for question in questions} == set(system.jobs)
+    for question in questions:
+        question.answer(content="done")
+    ended = dict([await post.result() for _ in calls])
+    assert ended == {call.call_id: Returned(content="done") for call in calls}
+
+
 async def test_a_failed_job_is_a_failed_call(post, system):
     call = await post.submitted("remote", system=system.url)
     (await system.asked()).answer("failed", message="no such film")

@@ -7,7 +7,6 @@ on a loop in a thread of the main process.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from celery import bootsteps
@@ -15,12 +14,9 @@ from celery import bootsteps
 from toolfleet.logs import FactLog
 from toolfleet.supervision import start_thread
 from toolfleet.workers.jobs.poller import GIVE_BACK_WITHIN_S, STOP_WITHIN_S, Poller, tools_with_jobs
-from toolfleet.workers.tool.threads import TOOL_THREAD
+from toolfleet.workers.tool.threads import ToolThreads
 
 log = FactLog("toolfleet.workers")
-
-MAX_THREADS: Final = 16
-"""Blocking poll and cancel functions at a time."""
 
 CLOSE_WITHIN_S: Final = STOP_WITHIN_S + 3 * GIVE_BACK_WITHIN_S
 
@@ -34,7 +30,7 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
         self._poller: Poller | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: ToolThreads | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, consumer: Any) -> None:
@@ -45,7 +41,7 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
         if self._poller is not None or not tools:
             return
         self._loop = getattr(consumer.pool, "loop", None) or _loop_of_its_own()
-        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=TOOL_THREAD)
+        self._threads = ToolThreads(fleet.settings.max_polls, _all_hang)
         begun = asyncio.run_coroutine_threadsafe(
             Poller.begin(fleet.settings, tools, self._threads, fleet.supervisor), self._loop
         )
@@ -62,8 +58,12 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
             closed.result(CLOSE_WITHIN_S)
         except TimeoutError:
             log.warning("poller_not_closed")  # the leases of its jobs end by themselves
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
         self._poller = None
+
+
+def _all_hang() -> None:
+    log.error("poller_out_of_threads", why="as many polls hang as may run at a time (max_polls)")
 
 
 def _loop_of_its_own() -> asyncio.AbstractEventLoop:

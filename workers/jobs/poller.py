@@ -9,7 +9,6 @@ import asyncio
 import inspect
 import random
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final, Self
@@ -40,6 +39,7 @@ from toolfleet.workers.jobs.decide import (
     without_cancelling,
 )
 from toolfleet.workers.jobs.schedule import Schedule
+from toolfleet.workers.tool.threads import NotBegun, ToolThreads
 
 log = FactLog("toolfleet.workers")
 
@@ -64,7 +64,7 @@ def tools_with_jobs(tools: Mapping[str, Tool[..., Any]]) -> dict[str, Tool[..., 
 class Poller:
     """Deals with the jobs of some tools, which are all from `tools_with_jobs`."""
 
-    def __init__(self, settings: Settings, tools: Mapping[str, Tool[..., Any]], threads: Executor) -> None:
+    def __init__(self, settings: Settings, tools: Mapping[str, Tool[..., Any]], threads: ToolThreads) -> None:
         """Create it on its loop. `threads` runs blocking functions."""
         self._settings = settings
         self._tools = tools
@@ -80,7 +80,7 @@ class Poller:
 
     @classmethod
     async def begin(
-        cls, settings: Settings, tools: Mapping[str, Tool[..., Any]], threads: Executor, supervisor: Supervisor
+        cls, settings: Settings, tools: Mapping[str, Tool[..., Any]], threads: ToolThreads, supervisor: Supervisor
     ) -> Self:
         """A poller at work on the running loop."""
         poller = cls(settings, tools, threads)
@@ -90,6 +90,7 @@ class Poller:
     async def aclose(self) -> None:
         """Claim nothing more, let polls end for a moment, give the rest back."""
         self._closing.set()
+        self._threads.begin_no_more("shutdown")
         if self._looking is not None:
             # Not cancelled: what a claim under way brings would wait for its lease to end.
             await self._looking.ended(within_s=GIVE_BACK_WITHIN_S)
@@ -132,9 +133,9 @@ class Poller:
         log_about_call(call.run_id, call.call_id, call.traceparent)
         try:
             verdict = await self._verdict(job)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             # A thread goes on until the process ends; there the lease must end first.
-            if inspect.iscoroutinefunction(self._function(job)):
+            if isinstance(cancelled, NotBegun) or inspect.iscoroutinefunction(self._function(job)):
                 await self._schedule.give_back(job)
             raise
         if isinstance(verdict, End) and isinstance(verdict.result, Returned):
@@ -155,6 +156,8 @@ class Poller:
             if isinstance(answer, Progress):
                 self._progress.of(job.record.call)(answer)
             return after_answer(job, answer, self._settings)
+        except NotBegun:
+            raise
         except asyncio.CancelledError as cancelled:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
@@ -199,10 +202,11 @@ class Poller:
             if inspect.iscoroutinefunction(function):
                 async with asyncio.timeout(limit_s):
                     return await function(*arguments)
-            future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, function, *arguments)
-            return await self._until_done(job, future, limit_s)
+            asking = self._threads.run(copy_context().run, function, *arguments)
+            # watched: its result is taken, or it is cancelled and ended
+            return await self._until_done(job, asyncio.create_task(asking), limit_s)
 
-    async def _until_done(self, job: Claimed, future: asyncio.Future[Any], limit_s: float) -> object:
+    async def _until_done(self, job: Claimed, asking: asyncio.Task[Any], limit_s: float) -> object:
         """The answer of a function on a thread, which nothing can stop: the job is held for as long as it takes.
 
         Otherwise it would be asked about twice at once. Once a limit is passed, the answer is not waited for any more
@@ -211,12 +215,14 @@ class Poller:
         waited_s = 0.0
         left_s = job.record.call.deadline_unix_s - job.now_unix_s
         while True:
-            done, _ = await asyncio.wait({future}, timeout=limit_s)
+            done, _ = await asyncio.wait({asking}, timeout=limit_s)
             if done:
-                return future.result()
+                return asking.result()
             waited_s += limit_s
             if waited_s >= left_s:
+                asking.cancel()
                 raise TimeoutError(f"no answer within {waited_s:.3g} s")
             log.warning("poll_blocks", call_id=job.record.call.call_id, waited_s=waited_s)
             if await self._schedule.hold(job) is not Outcome.SETTLED:
+                asking.cancel()
                 raise TimeoutError("the job was given to another worker")

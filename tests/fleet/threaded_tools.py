@@ -1,7 +1,8 @@
-"""Tools on threads, some of which wait and some of which compute."""
+"""Tools that wait on threads."""
 
 import os
 import threading
+import time
 from pathlib import Path
 
 from toolfleet import tool
@@ -17,11 +18,21 @@ def meets() -> str:
     return "met"
 
 
+@tool(blocking="thread", timeout_s=0.3, read_only=True)
+def hangs(until: str) -> None:
+    """Wait for longer than it may."""
+    wait_for(until)
+
+
 @tool(blocking="thread", timeout_s=60)
-def computes(number: int, ledger: str, until: str) -> int:
-    """Write that it has begun, and compute until a file is there."""
+def waits(number: int, ledger: str, until: str) -> int:
+    """Write that it has begun, and wait."""
     with Path(ledger).open("a") as file:
         file.write(f"{number} {os.getpid()}\n")
-    while not Path(until).exists():
-        sum(range(1000))
+    wait_for(until)
     return number
+
+
+def wait_for(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(0.05)

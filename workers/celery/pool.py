@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import wait
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -53,6 +54,9 @@ LET_GO_S: Final = 0.001
 BEGIN_NO_MORE_WITHIN_S: Final = 1.0
 """How long a worker that stops waits for the loop to hear of it."""
 
+GIVE_BACK_EVERY_S: Final = 0.1
+"""How often a pool that stops gives back what it will not run."""
+
 SETTLE_WITHIN_S: Final = 5.0
 """How long the end waits for what was cancelled, and for the last results to be stored."""
 
@@ -80,6 +84,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._grace_is_over: asyncio.Future[None] = self._loop.create_future()
         self.reports = Reports(self._loop)
         self._reader: LoopReader | None = None
+        self._channel: StreamChannel | None = None
         sign = SignOfLife(self._settings.alive_dir, LOOP)
         self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked, sign)
         running = threading.Event()
@@ -93,6 +98,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
     def read_for(self, consumer: Any) -> None:
         """Read a consumer's queues on the tools' loop, if they are on the fleet's own streams; else Celery does."""
         channel, self._reader = consumer.task_consumer.channel, None
+        self._channel = channel if isinstance(channel, StreamChannel) else None
         if isinstance(channel, StreamChannel) and not self._settings.broker_url:
             self._reader = LoopReader(channel, self._loop, partial(connect_async, self._settings))
             lane = QuickLane(consumer, channel, self._performer.quick, self._start_quick)
@@ -139,12 +145,22 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         if not self._thread.is_alive():
             return
         self._stop_reading()
-        asyncio.run_coroutine_threadsafe(self._drain(self._settings.shutdown_grace_s), self._loop).result()
+        draining = asyncio.run_coroutine_threadsafe(self._drain(self._settings.shutdown_grace_s), self._loop)
+        while not wait([draining], GIVE_BACK_EVERY_S).done:
+            self._give_back()
+        draining.result()
         self._watchdog.stop()
         self._loop.call_soon_threadsafe(self._stop)
         self._thread.join()
         self._threads.shutdown()
         self.reports.tell()
+
+    def _give_back(self) -> None:
+        """Let others have at once what goes back: nobody else here speaks for the channel while the pool stops."""
+        self.reports.tell()
+        if self._channel is not None and self._channel.holdings.has_news:
+            with suppress(*self._channel.connection_errors):  # it is said again when the worker has stopped
+                self._channel.settle()
 
     def end_grace(self) -> None:
         """Let running calls have no more time, while `on_stop` waits for them. May be called on any thread."""

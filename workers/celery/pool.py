@@ -45,9 +45,6 @@ from toolfleet.workers.tool.threads import ToolThreads
 
 log = FactLog("toolfleet.workers")
 
-SWITCH_INTERVAL_S: Final = 0.0005
-"""How long a tool that computes on a thread keeps the interpreter; Python's own 0.005 s add up for the loop."""
-
 LET_GO_S: Final = 0.001
 """How long Celery's thread stands aside for a call that arrives at an idle pool."""
 
@@ -71,7 +68,6 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
 
     def on_start(self) -> None:
         """Start the loop's thread. Returns when the loop runs."""
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._threads = ToolThreads(self.limit, self._retire_without_threads)
         self._arrived: deque[ToolRequest] = deque()
         # By request, not by id: two messages may bring the same call.

@@ -8,6 +8,7 @@ seen to wait. A thread cannot be stopped, so those that nobody waits for are cou
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +35,9 @@ COMPUTING: Final = 0.5
 LATE_S: Final = 0.01
 """A loop that is this late waits for the interpreter, or the process for its share of a core."""
 
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long a tool that computes on a thread keeps the interpreter; Python's own 0.005 s add up for the loop."""
+
 IDLE_S: Final = 10.0
 """How long no tool has run before threads that were added are let go of."""
 
@@ -49,6 +53,7 @@ class ToolThreads:
 
     def __init__(self, most: int, when_none_is_left: Callable[[], None]) -> None:
         """`most`: how many at a time. `when_none_is_left` is called once, on the loop: no call can begin any more."""
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self.most = most
         self._when_none_is_left = when_none_is_left
         self._executor = _Executor(most, self._is_refused_more_than)

@@ -73,6 +73,20 @@ def ask_on_a_thread(external_id: str, ctx: Context) -> Any:
 
 
 @tool
+async def leaves(system: str) -> Submitted:
+    """Start a job whose poll function leaves, on a thread."""
+    return await start(system, 0.05)
+
+
+@leaves.poll
+def leave(external_id: str, ctx: Context) -> Any:
+    answer = meaning_of(httpx.get(external_id, timeout=30))
+    if isinstance(answer, Progress):
+        raise SystemExit(3)
+    return answer
+
+
+@tool
 async def called_back(system: str) -> Submitted:
     """Start a job that tells when it is done."""
     return await start(system, 5.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,15 @@ async def test_as_many_blocking_polls_run_at_once_as_wait(post, system):
         question.answer(content="done")
     ended = dict([await post.result() for _ in calls])
     assert ended == {call.call_id: Returned(content="done") for call in calls}
+
+
+async def test_a_blocking_poll_that_leaves_has_failed_and_ends_no_loop(post, system, fleet):
+    call = await post.submitted("leaves", system=system.url)
+    (await system.asked()).answer("progress", fraction=0.5, message="half")
+    (await system.asked()).answer(content="done")
+    assert await post.ended(call) == Returned(content="done")
+    for worker in fleet.workers:
+        assert "tool_left_the_loop" not in Path(worker.log_path).read_text()
 
 
 async def test_a_failed_job_is_a_failed_call(post, system):

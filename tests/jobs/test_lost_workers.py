@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 
 import pytest
@@ -88,6 +89,7 @@ async def test_a_deadline_that_passed_while_nobody_lived_is_kept_by_the_next_wor
     call = await post.submitted("unstoppable", system=system.url, poll_after_s=0.4, deadline_in_s=0.6)
     for worker in alive(fleet, "io"):
         kill(worker)
+    await asyncio.sleep(0.7)
     replenish(fleet, io=1)
     assert (await post.ended(call)).kind is FailureKind.EXPIRED
     assert system.questions == []

@@ -8,10 +8,11 @@ import pytest
 
 from toolfleet import Context, tool
 from toolfleet.calls import Failed, FailureKind, Returned, ToolCall
-from toolfleet.interceptors import Retry
+from toolfleet.interceptors import Retry, TimeLimit
 from toolfleet.workers.tool import threads as module
-from toolfleet.workers.tool.execute import execute
-from toolfleet.workers.tool.threads import FEW, NotBegun, ToolThreads
+from toolfleet.workers.tool.execute import compensate, execute
+from toolfleet.workers.tool.threads import FEW, ToolThreads
+from toolfleet.workers.tool.time_limit import has_begun
 
 WITHIN_S = 30.0
 MANY = 100
@@ -19,6 +20,9 @@ MANY = 100
 
 class Computing:
     """Clocks by which threads always compute."""
+
+    def __init__(self, for_s):
+        pass
 
     def say_that_threads_compute(self):
         return True
@@ -96,7 +100,7 @@ async def test_a_thread_that_computes_is_told_from_one_that_waits():
             sum(range(1000))
 
     async def is_seen_computing():
-        clocks = module._Clocks()
+        clocks = module._Clocks(module.LOOK_EVERY_S)
         await asyncio.sleep(module.LOOK_EVERY_S)
         return clocks.say_that_threads_compute()
 
@@ -120,12 +124,10 @@ async def test_what_is_cancelled_while_it_waits_has_not_begun_and_leaves_its_pla
     ran = []
     first, second, third = begin(threads, go.wait), begin(threads, ran.append, 2), begin(threads, ran.append, 3)
     await asyncio.sleep(0.05)
-    second.cancel("revoked")
-    with pytest.raises(NotBegun) as cancelled:
-        await second
-    assert cancelled.value.args == ("revoked",)
+    second.cancel()
     go.set()
-    await asyncio.gather(first, third)
+    await asyncio.gather(first, second, third, return_exceptions=True)
+    assert second.cancelled()
     assert ran == [3]
     assert await threads.run(lambda: "goes on") == "goes on"
 
@@ -149,7 +151,7 @@ async def test_a_worker_that_stops_begins_with_none_that_waits(new_threads, comp
     await asyncio.sleep(0.05)
     threads.begin_no_more("shutdown")
     for late in (waiting, begin(threads, ran.append, 3)):
-        with pytest.raises(NotBegun, match="shutdown"):
+        with pytest.raises(asyncio.CancelledError, match="shutdown"):
             await late
     go.set()
     assert await first
@@ -172,10 +174,85 @@ async def test_threads_that_hang_are_counted_until_they_end_and_it_is_said_when_
     assert told == [2]
 
 
-async def test_threads_that_hang_and_compute_leave_none_to_a_call_that_waits(new_threads, computing):
+async def test_threads_that_hang_keep_no_other_call_waiting(new_threads, computing):
+    told, go = [], threading.Event()
+    threads = new_threads(MANY, lambda: told.append(1))
+    hanging = [begin(threads, go.wait) for _ in range(FEW)]
+    await asyncio.sleep(0.05)
+    for each in hanging:
+        each.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+    assert threads.hanging == FEW
+    assert await asyncio.wait_for(threads.run(lambda: "goes on"), WITHIN_S) == "goes on"
+    go.set()
+    assert told == []
+
+
+@pytest.mark.parametrize("compute", [True, False], ids=["computing", "waiting"])
+async def test_many_that_hang_are_told_of_if_they_compute(new_threads, monkeypatch, compute):
+    monkeypatch.setattr(module, "HANGING_LOOKED_AT_S", 0.05)
+    monkeypatch.setattr(Computing, "say_that_threads_compute", lambda _: compute)
+    monkeypatch.setattr(module, "_Clocks", Computing)
+    told, go, begun = asyncio.Event(), threading.Event(), []
+    threads = new_threads(2 * module.MANY_HANG, told.set)
+
+    def hang():
+        begun.append(1)
+        go.wait()
+
+    for _ in range(module.MANY_HANG // FEW):
+        hanging = [begin(threads, hang) for _ in range(FEW)]
+        await until(lambda: len(begun) == threads.hanging + FEW)
+        for each in hanging:
+            each.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+    if compute:
+        await asyncio.wait_for(told.wait(), WITHIN_S)
+    else:
+        await asyncio.sleep(0.2)
+        assert not told.is_set()
+    go.set()
+
+
+@pytest.fixture
+def refused(monkeypatch):
+    """The system gives three threads at most, as long as this is not empty."""
+    refusing, begun, start = [True], [], threading.Thread.start
+
+    def refuse(thread):
+        if refusing and sum(each.is_alive() for each in begun) == 3:
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    return refusing
+
+
+async def test_where_the_system_gives_no_more_threads_those_that_are_there_take_all_calls(new_threads, refused):
+    threads = new_threads(MANY)
+    answers = await asyncio.gather(*(threads.run(pow, number, 2) for number in range(MANY)))
+    assert answers == [number**2 for number in range(MANY)]
+    assert threads.most == 3
+
+
+async def test_more_threads_are_asked_for_again_after_a_while(new_threads, refused, monkeypatch):
+    monkeypatch.setattr(module, "IDLE_S", 0.05)
+    threads, go = new_threads(MANY), threading.Event()
+    calls = [begin(threads, go.wait) for _ in range(4)]
+    await until(lambda: threads.most == 3)
+    refused.clear()
+    await until(lambda: threads.most == MANY)
+    go.set()
+    await asyncio.gather(*calls)
+    all_are_there = threading.Barrier(FEW)
+    await asyncio.gather(*(threads.run(all_are_there.wait, WITHIN_S) for _ in range(FEW)))
+
+
+async def test_it_is_said_that_none_is_left_where_all_that_there_are_hang(new_threads, refused):
     told, go = asyncio.Event(), threading.Event()
     threads = new_threads(MANY, told.set)
-    hanging = [begin(threads, go.wait) for _ in range(FEW)]
+    hanging = [begin(threads, go.wait) for _ in range(3)]
     await asyncio.sleep(0.05)
     for each in hanging:
         each.cancel()
@@ -185,21 +262,6 @@ async def test_threads_that_hang_and_compute_leave_none_to_a_call_that_waits(new
     await asyncio.wait_for(told.wait(), WITHIN_S)
     go.set()
     assert await waiting == "after all"
-
-
-async def test_where_the_system_gives_no_more_threads_those_that_are_there_take_all_calls(new_threads, monkeypatch):
-    threads, begun, start = new_threads(MANY), [], threading.Thread.start
-
-    def refused_after_three(thread):
-        if len(begun) == 3:
-            raise RuntimeError("can't start new thread")
-        begun.append(thread)
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refused_after_three)
-    answers = await asyncio.gather(*(threads.run(pow, number, 2) for number in range(MANY)))
-    assert answers == [number**2 for number in range(MANY)]
-    assert threads.most == 3
 
 
 async def test_threads_that_were_added_end_when_there_has_been_nothing_to_do_for_a_while(new_threads, monkeypatch):
@@ -303,12 +365,79 @@ async def test_a_call_that_is_cancelled_in_its_second_try_has_begun(new_threads,
         holding.append(begin(threads, go.wait))
         await asyncio.sleep(0)
 
-    calling = asyncio.create_task(executed(breaks, threads))
+    call = called("breaks")
+    context = Context.of(call)
+    calling = asyncio.create_task(execute(call, breaks, context, threads=threads))
     await until(lambda: holding and threads._waiting)
     calling.cancel()
-    with pytest.raises(asyncio.CancelledError) as cancelled:
+    with pytest.raises(asyncio.CancelledError):
         await calling
-    assert not isinstance(cancelled.value, NotBegun)
+    assert has_begun(context)
     go.set()
     await holding[0]
     assert ran == [1]
+
+
+async def shielded(call, proceed):
+    return await asyncio.shield(asyncio.ensure_future(proceed(call)))
+
+
+@pytest.mark.parametrize("interceptors", [(), (Retry(1),), (shielded,)], ids=["alone", "retried", "shielded"])
+async def test_a_call_that_waits_when_its_worker_stops_has_not_begun(busy, pays, ran, interceptors):
+    call = called("pays")
+    context = Context.of(call)
+    waiting = asyncio.create_task(execute(call, pays, context, threads=busy, interceptors=interceptors))
+    await asyncio.sleep(0.1)
+    busy.begin_no_more("shutdown")
+    with pytest.raises(asyncio.CancelledError, match="shutdown"):
+        await waiting
+    assert not has_begun(context)
+    assert ran == []
+
+
+async def test_a_limit_that_an_interceptor_sets_holds_while_a_call_waits(busy, pays, ran):
+    result = await executed(pays, busy, interceptors=(TimeLimit(0.2),))
+    assert result.kind is FailureKind.TIMED_OUT
+    busy.go.set()
+    await asyncio.sleep(0.05)
+    assert ran == []
+
+
+async def test_two_tries_at_once_that_wait_leave_the_tool_its_limit(new_threads, computing):
+    threads, go = new_threads(1), threading.Event()
+    holding = begin(threads, go.wait)
+
+    async def hedged(call, proceed):
+        _, second = await asyncio.gather(proceed(call), proceed(call))
+        return second
+
+    @tool(blocking="thread", timeout_s=0.2, read_only=True)
+    def hangs() -> None:
+        ends.wait(WITHIN_S)
+
+    ends = threading.Event()
+    calling = asyncio.create_task(executed(hangs, threads, interceptors=(hedged,)))
+    await asyncio.sleep(0.4)
+    go.set()
+    result = await asyncio.wait_for(calling, WITHIN_S)
+    ends.set()
+    await holding
+    assert result.kind is FailureKind.TIMED_OUT
+
+
+async def test_a_compensation_whose_deadline_passes_while_it_waits_has_had_no_effect(busy, ran):
+    @tool(blocking="thread")
+    def pays() -> str:
+        return "paid"
+
+    @pays.compensate
+    def takes_back(call, result, ctx) -> str:
+        ran.append(1)
+        return "back"
+
+    call = called("pays", 0.2).model_copy(update={"undoes": Returned(content="paid")})
+    result = await compensate(call, pays, Context.of(call), threads=busy)
+    assert result.kind is FailureKind.EXPIRED
+    busy.go.set()
+    await asyncio.sleep(0.05)
+    assert ran == []

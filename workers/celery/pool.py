@@ -133,8 +133,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         **_: Any,
     ) -> None:
         """Run a plain Celery task on a thread."""
-        running = self._threads.run(apply_target, target, args, kwargs, callback, accept_callback)
-        asyncio.run_coroutine_threadsafe(running, self._loop)
+        submit = self._threads.submit
+        self._loop.call_soon_threadsafe(submit, apply_target, target, args, kwargs, callback, accept_callback)
 
     def on_stop(self) -> None:
         """Let running calls end for the grace period, then hand back or end the others. May be called again."""
@@ -193,7 +193,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             asyncio.run_coroutine_threadsafe(self._begin_no_more(), self._loop).result(BEGIN_NO_MORE_WITHIN_S)
 
     async def _begin_no_more(self) -> None:
-        self._threads.begin_no_more(Interruption.SHUTDOWN)
+        if self._channel is not None:  # another broker counts what is given back
+            self._threads.begin_no_more(Interruption.SHUTDOWN)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final, Self
@@ -39,7 +39,7 @@ from toolfleet.workers.jobs.decide import (
     without_cancelling,
 )
 from toolfleet.workers.jobs.schedule import Schedule
-from toolfleet.workers.tool.threads import NotBegun, ToolThreads
+from toolfleet.workers.tool.threads import ToolThreads
 
 log = FactLog("toolfleet.workers")
 
@@ -135,7 +135,7 @@ class Poller:
             verdict = await self._verdict(job)
         except asyncio.CancelledError as cancelled:
             # A thread goes on until the process ends; there the lease must end first.
-            if isinstance(cancelled, NotBegun) or inspect.iscoroutinefunction(self._function(job)):
+            if isinstance(cancelled, _NotAsked) or inspect.iscoroutinefunction(self._function(job)):
                 await self._schedule.give_back(job)
             raise
         if isinstance(verdict, End) and isinstance(verdict.result, Returned):
@@ -156,10 +156,9 @@ class Poller:
             if isinstance(answer, Progress):
                 self._progress.of(job.record.call)(answer)
             return after_answer(job, answer, self._settings)
-        except NotBegun:
-            raise
         except asyncio.CancelledError as cancelled:
-            if (task := asyncio.current_task()) is None or task.cancelling():
+            task = asyncio.current_task()
+            if isinstance(cancelled, _NotAsked) or task is None or task.cancelling():
                 raise
             error: BaseException = cancelled  # the function's own
         except BaseException as raised:  # noqa: BLE001  # a tool's author wrote it: SystemExit and MemoryError too
@@ -202,11 +201,13 @@ class Poller:
             if inspect.iscoroutinefunction(function):
                 async with asyncio.timeout(limit_s):
                     return await function(*arguments)
-            asking = self._threads.run(copy_context().run, function, *arguments)
+            asking = _Asking()
+            running = self._threads.run(copy_context().run, function, *arguments, when_it_begins=asking.begin)
             # watched: its result is taken, or it is cancelled and ended
-            return await self._until_done(job, asyncio.create_task(asking), limit_s)
+            asking.task = asyncio.create_task(asking.outcome(running))
+            return await self._until_done(job, asking, limit_s)
 
-    async def _until_done(self, job: Claimed, asking: asyncio.Task[Any], limit_s: float) -> object:
+    async def _until_done(self, job: Claimed, asking: _Asking, limit_s: float) -> object:
         """The answer of a function on a thread, which nothing can stop: the job is held for as long as it takes.
 
         Otherwise it would be asked about twice at once. Once a limit is passed, the answer is not waited for any more
@@ -215,14 +216,50 @@ class Poller:
         waited_s = 0.0
         left_s = job.record.call.deadline_unix_s - job.now_unix_s
         while True:
-            done, _ = await asyncio.wait({asking}, timeout=limit_s)
+            done, _ = await asyncio.wait({asking.task}, timeout=limit_s)
             if done:
-                return asking.result()
-            waited_s += limit_s
-            if waited_s >= left_s:
-                asking.cancel()
-                raise TimeoutError(f"no answer within {waited_s:.3g} s")
-            log.warning("poll_blocks", call_id=job.record.call.call_id, waited_s=waited_s)
+                return asking.answer()
+            if asking.has_begun:
+                waited_s += limit_s
+                if waited_s >= left_s:
+                    asking.task.cancel()
+                    raise TimeoutError(f"no answer within {waited_s:.3g} s")
+                log.warning("poll_blocks", call_id=job.record.call.call_id, waited_s=waited_s)
             if await self._schedule.hold(job) is not Outcome.SETTLED:
-                asking.cancel()
+                asking.task.cancel()
                 raise TimeoutError("the job was given to another worker")
+
+
+class _NotAsked(asyncio.CancelledError):
+    """The worker stops, and no thread had begun to ask."""
+
+
+class _Asking:
+    """A function of a tool's author on its way to a thread, or there."""
+
+    task: asyncio.Task[tuple[Any, BaseException | None]]
+
+    def __init__(self) -> None:
+        self.has_begun = False
+
+    def begin(self) -> None:
+        """Take note that a thread has it."""
+        self.has_begun = True
+
+    async def outcome(self, running: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+        """Return what it returns, or what it raises: a task that raises SystemExit would end the loop."""
+        try:
+            return await running, None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  # raised again where the answer is wanted
+            return None, error
+
+    def answer(self) -> object:
+        """Return what it has returned. Raises what it has raised."""
+        if self.task.cancelled() and not self.has_begun:
+            raise _NotAsked
+        answer, error = self.task.result()
+        if error is not None:
+            raise error
+        return answer

@@ -24,7 +24,8 @@ from toolfleet.workers.over.tracing import Spans
 from toolfleet.workers.perform.endings import Interruption
 from toolfleet.workers.tool.execute import compensate, execute
 from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
-from toolfleet.workers.tool.threads import NotBegun, ToolThreads
+from toolfleet.workers.tool.threads import ToolThreads
+from toolfleet.workers.tool.time_limit import has_begun
 
 
 class GoesBack(NamedTuple):
@@ -77,7 +78,7 @@ class Runner:
                 return limited(call.tool, error, ", which is after the call's deadline")
             return GoesBack(error.seconds)
         except asyncio.CancelledError as interruption:
-            outcome = _after_interruption(call, tool, interruption)
+            outcome = _after_interruption(call, tool, interruption, has_begun=has_begun(context))
             return outcome if isinstance(outcome, GoesBack) else outcome.model_copy(update={"spent": context.spent})
         if isinstance(result, Submitted):
             message = f"{call.tool} left its call to a job elsewhere, which a worker over HTTPS cannot: it is in doubt"
@@ -118,9 +119,9 @@ def _call_of(told: WorkCall, came_unix_s: float) -> ToolCall:
 
 
 def _after_interruption(
-    call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
+    call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError, *, has_begun: bool
 ) -> Failed | GoesBack:
-    if isinstance(interruption, NotBegun):
+    if not has_begun:
         return GoesBack() if Interruption.SHUTDOWN in interruption.args else cancelled_unstarted(call.tool)
     effect = tool.spec.effect
     if Interruption.SHUTDOWN not in interruption.args:

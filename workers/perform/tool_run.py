@@ -42,8 +42,8 @@ from toolfleet.workers.perform.attempts import Attempts
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, limit_s, reconcile
 from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
-from toolfleet.workers.tool.threads import NotBegun, ToolThreads
-from toolfleet.workers.tool.time_limit import TimeLimit
+from toolfleet.workers.tool.threads import ToolThreads
+from toolfleet.workers.tool.time_limit import TimeLimit, has_begun
 from toolfleet.workers.tool.watch import Watch, watched
 
 MAX_LEFTOVERS: Final = 500
@@ -168,7 +168,7 @@ class ToolRuns:
             self._checkpoints.leave(call.call_id)
             return Ending.PASSED_ON if is_ours else Ending.TAKEN_OVER
         except asyncio.CancelledError as interruption:
-            ended = _after_interruption(delivery, call, tool, interruption)
+            ended = _after_interruption(delivery, call, tool, interruption, has_begun=has_begun(context))
             if isinstance(ended, Ending):
                 self._checkpoints.leave(call.call_id)
                 return ended
@@ -275,10 +275,10 @@ def _never() -> bool:
 
 
 def _after_interruption(
-    delivery: Delivery, call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
+    delivery: Delivery, call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError, *, has_begun: bool
 ) -> Failed | Ending:
     """Return the result of a call that was cancelled, or its ending when it is to be delivered again."""
-    if isinstance(interruption, NotBegun):
+    if not has_begun:
         return Ending.HANDED_BACK if Interruption.SHUTDOWN in interruption.args else cancelled_unstarted(call.tool)
     effect = delivery.effect(tool.spec.effect)
     if Interruption.SHUTDOWN not in interruption.args:

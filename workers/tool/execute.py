@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Arguments
@@ -30,8 +29,8 @@ from toolfleet.tool import Tool
 from toolfleet.workers.tool.failures import doubt, expired, limited, still_in_doubt, submit_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import failure_of, record_of
-from toolfleet.workers.tool.threads import NotBegun, ToolThreads
-from toolfleet.workers.tool.time_limit import TimeLimit, standing_still
+from toolfleet.workers.tool.threads import ToolThreads
+from toolfleet.workers.tool.time_limit import TimeLimit
 
 log = FactLog("toolfleet.workers")
 
@@ -94,12 +93,10 @@ async def _run(
         return _said_by_tool(call, error, context)
     except TimeoutError as error:
         goes_on = threads is not None and not tool.is_async
-        timed_out = (
-            _timed_out(tool, clock.seconds, error, goes_on=goes_on) if clock.expired else _report_broken(call, error)
-        )
+        timed_out = _timed_out(tool, clock, goes_on=goes_on) if clock.expired else _report_broken(call, error)
         return _in_doubt_if_it_submits(tool, timed_out)
     except asyncio.CancelledError as error:
-        if _is_asked_to_cancel(error):
+        if _is_asked_to_cancel():
             raise
         return _in_doubt_if_it_submits(tool, _report_broken(call, error))
     except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit and MemoryError included
@@ -115,17 +112,15 @@ async def reconcile(
 
     Takes no longer than until the call's deadline. Raises CancelledError only.
     """
-    clock = asyncio.timeout(context.time_left_s)
+    clock = context.clock = TimeLimit(context.time_left_s)
     try:
-        async with clock:
+        with clock:
             answer = await _ask(tool, "reconcile", (call,), context, threads)
         return _verdict(call, answer)
     except TimeoutError as error:
-        return _report_undecided(
-            call, "gave no answer before the deadline" if clock.expired() else _raised(error), error
-        )
+        return _report_undecided(call, "gave no answer before the deadline" if clock.expired else _raised(error), error)
     except asyncio.CancelledError as error:
-        if _is_asked_to_cancel(error):
+        if _is_asked_to_cancel():
             raise
         return _report_undecided(call, _raised(error), error)
     except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
@@ -155,17 +150,16 @@ async def compensate(
     Takes no longer than until the call's deadline. Raises CancelledError only.
     """
     done = call.model_copy(update={"call_id": undone_id(call.call_id), "undoes": None})
-    left_s = max(0.0, context.time_left_s)
-    clock = asyncio.timeout(left_s)
+    clock = context.clock = TimeLimit(max(0.0, context.time_left_s))
     try:
-        async with clock:
+        with clock:
             answer = await _ask(tool, "compensate", (done, call.undoes), context, threads)
         result = record_of(answer, returns_nothing=True)
     except TimeoutError as error:
         goes_on = threads is not None and not inspect.iscoroutinefunction(tool.hooks.get("compensate"))
-        return _timed_out(tool, left_s, error, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
+        return _timed_out(tool, clock, goes_on=goes_on) if clock.expired else _report_broken(call, error)
     except asyncio.CancelledError as error:
-        if _is_asked_to_cancel(error):
+        if _is_asked_to_cancel():
             raise
         return _report_broken(call, error)
     except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
@@ -211,16 +205,8 @@ async def _invoke_through(
     context: Context,
     threads: ToolThreads | None,
 ) -> ToolResult:
-    times = count(1)
-
     async def invoke(values: Mapping[str, Any]) -> Any:
-        is_first = next(times) == 1
-        try:
-            return await _invoke(tool, replace(arguments, values=dict(values)), context, threads)
-        except NotBegun as cancelled:
-            if is_first:
-                raise
-            raise asyncio.CancelledError(*cancelled.args) from None  # an earlier try has begun
+        return await _invoke(tool, replace(arguments, values=dict(values)), context, threads)
 
     return await run_through(chain, tool, arguments.values, context, invoke)
 
@@ -240,9 +226,7 @@ async def _on_thread(function: Callable[..., Any], argument: Any, context: Conte
     # The thread sees the call's own context variables, `current_context()` among them.
     there = contextvars.copy_context().run
     try:
-        return await threads.run(
-            there, _without_stop_iteration, function, argument, context, while_it_waits=standing_still(context)
-        )
+        return await threads.run(there, _without_stop_iteration, function, argument, context, context=context)
     except asyncio.CancelledError:
         given_up.set()
         raise
@@ -270,16 +254,16 @@ def _what_it_asks(error: BaseException) -> Answerless | None:
     return error if isinstance(error, Answerless) else None
 
 
-def _is_asked_to_cancel(error: asyncio.CancelledError) -> bool:
-    """Return whether this call was cancelled, rather than the tool having raised CancelledError of its own."""
+def _is_asked_to_cancel() -> bool:
+    """Return whether this task was cancelled, rather than the tool having raised CancelledError of its own."""
     task = asyncio.current_task()
-    return isinstance(error, NotBegun) or (task is not None and task.cancelling() > 0)
+    return task is not None and task.cancelling() > 0
 
 
-def _timed_out(tool: Tool[..., Any], limit_s: float, error: TimeoutError, *, goes_on: bool) -> Failed:
-    if isinstance(error.__cause__, NotBegun):
+def _timed_out(tool: Tool[..., Any], clock: TimeLimit, *, goes_on: bool) -> Failed:
+    if clock.waits_to_begin:
         return expired(tool.spec.name)
-    message = f"{tool.spec.name} did not finish within {limit_s:.3g} s"
+    message = f"{tool.spec.name} did not finish within {clock.seconds:.3g} s"
     if not goes_on:
         said = f"{message} and was stopped.{doubt(tool.spec.effect)}"
         return Failed(kind=FailureKind.TIMED_OUT, message=said)

@@ -13,10 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from toolfleet.context import Context
 from toolfleet.logs import FactLog
+from toolfleet.workers.tool.time_limit import clock_of
 
 log = FactLog("toolfleet.workers")
 
@@ -39,13 +41,14 @@ SWITCH_INTERVAL_S: Final = 0.0005
 """How long a tool that computes on a thread keeps the interpreter; Python's own 0.005 s add up for the loop."""
 
 IDLE_S: Final = 10.0
-"""How long no tool has run before threads that were added are let go of."""
+"""How long few have run before threads that were added are let go of, and before more are asked for again."""
+
+MANY_HANG: Final = 32
+"""So many that hang are looked at: whether they compute, of which they never tire."""
+
+HANGING_LOOKED_AT_S: Final = 1.0
 
 Value = TypeVar("Value")
-
-
-class NotBegun(asyncio.CancelledError):
-    """A call is ended while it waits for a thread, and why is said as with any cancellation: it has had no effect."""
 
 
 class ToolThreads:
@@ -54,16 +57,15 @@ class ToolThreads:
     def __init__(self, most: int, when_none_is_left: Callable[[], None]) -> None:
         """`most`: how many at a time. `when_none_is_left` is called once, on the loop: no call can begin any more."""
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
-        self.most = most
+        self._wanted = self.most = most
         self._when_none_is_left = when_none_is_left
         self._executor = _Executor(most, self._is_refused_more_than)
+        self._running = self._run_elsewhere = self._hanging = self._most_ran = 0
         self._allowed = self._few
-        self._running = self._hanging = 0
         self._waiting: deque[_Turn] = deque()
         self._looking: asyncio.TimerHandle | None = None
-        self._looked = _Clocks()
-        self._has_grown = False
-        self._letting_go: asyncio.TimerHandle | None = None
+        self._looking_at_hanging: asyncio.TimerHandle | None = None
+        self._looking_back: asyncio.TimerHandle | None = None
         self._why_no_more: object = None
 
     @property
@@ -75,37 +77,45 @@ class ToolThreads:
         self,
         function: Callable[..., Value],
         *arguments: Any,
-        while_it_waits: AbstractContextManager[object] | None = None,
+        context: Context | None = None,
+        when_it_begins: Callable[[], None] | None = None,
     ) -> Value:
         """Return what a function returns on a thread, once one is free. Raises what it raises.
 
-        `while_it_waits` is entered if that takes longer than a moment. Raises NotBegun when it is cancelled before.
-        Afterwards nothing stops the function: it hangs until it ends.
+        The clock of its call, which `context` has, stands still until then, and says whether it has begun. When it has,
+        nothing stops it: once it is cancelled it hangs until it ends.
         """
         if self._waiting or self._running >= self._allowed or self._why_no_more is not None:
-            await self._wait(while_it_waits)
+            await self._wait(context)
         else:
             self._running += 1
-        running = self._executor.submit(function, *arguments)
+        if when_it_begins is not None:
+            when_it_begins()
+        clock = clock_of(context)
+        is_first = clock is not None and clock.begin()
+        executor = self._executor
+        running = executor.submit(function, *arguments)
         try:
             return await asyncio.wrap_future(running)
-        except asyncio.CancelledError as cancelled:
-            if running.cancelled():  # no thread had taken it yet
-                raise NotBegun(*cancelled.args) from None
+        except asyncio.CancelledError:
+            if running.cancelled() and clock is not None and is_first:
+                clock.begin_after_all()  # no thread had taken it yet
             raise
         finally:
             if running.done():
-                self._end()
+                self._end(executor)
             else:
-                self._give_up(running)
+                self._give_up(running, executor)
+
+    def submit(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Run what is no tool, whatever comes of it, when a thread is free."""
+        self._executor.submit(function, *arguments)
 
     def begin_no_more(self, why: object) -> None:
-        """End what waits for a thread, and what comes from now on, with NotBegun and this reason."""
+        """Cancel the calls that wait for a thread, and those that come to wait from now on, with this reason."""
         self._why_no_more = why
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.comes.done():
-                turn.comes.set_exception(NotBegun(why))
+        for turn in tuple(self._waiting):
+            turn.cancel(why)
 
     def shutdown(self) -> None:
         """Begin nothing more, and wait for nothing. May be called on any thread."""
@@ -115,26 +125,23 @@ class ToolThreads:
 
     @property
     def _few(self) -> int:
-        return min(FEW, self.most)
+        """How many may run whatever they do; those that nobody waits for are no reason to wait."""
+        return min(FEW + self._hanging, self.most)
 
-    async def _wait(self, meanwhile: AbstractContextManager[object] | None) -> None:
+    async def _wait(self, context: Context | None) -> None:
         """Return when it is this call's turn, which then counts as running."""
-        if self._why_no_more is not None:
-            raise NotBegun(self._why_no_more)
-        turn = _Turn(asyncio.get_running_loop().create_future(), meanwhile)
+        turn = _Turn(asyncio.get_running_loop().create_future(), context)
         self._waiting.append(turn)
+        if self._why_no_more is not None:
+            turn.cancel(self._why_no_more)
         if self._looking is None:
             self._look_later()
         try:
             await turn.comes
-        except NotBegun:
-            raise
-        except asyncio.CancelledError as cancelled:
+        except asyncio.CancelledError:
             if not turn.comes.cancelled():  # it came in the same moment
-                self._end()
-            raise NotBegun(*cancelled.args) from None
-        finally:
-            turn.wait_no_more()
+                self._end(self._executor)
+            raise
 
     def _let_begin(self) -> None:
         """Let those begin that wait longest, while there is room."""
@@ -145,106 +152,132 @@ class ToolThreads:
                 self._running += 1
 
     def _look_later(self) -> None:
-        self._looked = _Clocks()
-        self._looking = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look)
+        self._looking = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look, _Clocks(LOOK_EVERY_S))
 
-    def _look(self) -> None:
+    def _look(self, clocks: _Clocks) -> None:
         """Let twice as many run as do, unless those compute."""
         self._looking = None
-        if self._looked.say_that_threads_compute():
+        if clocks.say_that_threads_compute():
             self._allowed = self._few
-            if self._hanging == self._running >= self._few:
-                self._none_is_left()
         else:
             self._allowed = min(2 * max(self._running, self._few), self.most)
-            self._has_grown = True
         self._let_begin()
         if self._waiting:
             for turn in self._waiting:
                 turn.wait_on()
             self._look_later()
 
-    def _end(self) -> None:
+    def _end(self, executor: _Executor) -> None:
+        if executor is not self._executor:
+            self._run_elsewhere -= 1
+        self._most_ran = max(self._most_ran, self._running)
+        if self._running > self._few:
+            self._look_back_later()
         self._running -= 1
-        spare = max(self._running // 4, self._few)
+        spare = max(self._running // 4, FEW)
         self._allowed = max(min(self._running + spare, self._allowed), self._few)
         self._let_begin()
-        if self._has_grown and self._running == self._hanging and self._letting_go is None:
-            self._letting_go = asyncio.get_running_loop().call_later(IDLE_S, self._let_go)
 
     # --- threads that hang, that are not to be had, and that are needed no more ----------------------------------
 
-    def _give_up(self, running: Future[Any]) -> None:
+    def _give_up(self, running: Future[Any], executor: _Executor) -> None:
         loop = asyncio.get_running_loop()
 
         def ended(_: Future[Any]) -> None:
             with suppress(RuntimeError):  # the loop is closed, and nobody counts any more
-                loop.call_soon_threadsafe(self._has_ended_after_all)
+                loop.call_soon_threadsafe(self._has_ended_after_all, executor)
 
         self._hanging += 1
         running.add_done_callback(ended)
-        if self._hanging >= self.most:
+        self._tell_if_all_hang()
+        if self._hanging >= MANY_HANG and self._looking_at_hanging is None:
+            self._looking_at_hanging = loop.call_later(
+                HANGING_LOOKED_AT_S, self._look_at_hanging, _Clocks(HANGING_LOOKED_AT_S)
+            )
+
+    def _has_ended_after_all(self, executor: _Executor) -> None:
+        self._hanging -= 1
+        self._end(executor)
+
+    def _look_at_hanging(self, clocks: _Clocks) -> None:
+        """See whether those that hang take the time of all others, which gets no better."""
+        self._looking_at_hanging = None
+        if self._hanging >= MANY_HANG and clocks.say_that_threads_compute():
             self._none_is_left()
 
-    def _has_ended_after_all(self) -> None:
-        self._hanging -= 1
-        self._end()
-
-    def _let_go(self) -> None:
-        """Let the threads end that have nothing to do."""
-        self._letting_go = None
-        if self._running == self._hanging:
-            self._has_grown = False
-            self._executor.shutdown(wait=False)
-            self._executor = _Executor(self.most, self._is_refused_more_than)
+    def _tell_if_all_hang(self) -> None:
+        if self._hanging >= self.most:
+            self._none_is_left()
 
     def _none_is_left(self) -> None:
         tell, self._when_none_is_left = self._when_none_is_left, _nothing
         tell()
 
     def _is_refused_more_than(self, count: int) -> None:
-        """Be content with the threads that there are: the system gives no more."""
-        log.warning("worker_refused_threads", threads=count)
-        self.most = max(count, 1)
+        """Be content for a while with the threads that there are: the system gives no more."""
+        self.most = max(count + self._run_elsewhere, 1)
         self._allowed = min(self._allowed, self.most)
+        log.warning("worker_refused_threads", threads=self.most)
+        self._look_back_later()
         if not count:
             self._none_is_left()
+        self._tell_if_all_hang()
+
+    def _look_back_later(self) -> None:
+        if self._looking_back is None:
+            self._most_ran = self._running
+            self._looking_back = asyncio.get_running_loop().call_later(IDLE_S, self._look_back)
+
+    def _look_back(self) -> None:
+        """Let the threads end that nobody has needed lately, and hope for more where they were refused."""
+        self._looking_back = None
+        self.most = self._wanted
+        if max(self._most_ran, self._running) > self._few:
+            self._look_back_later()
+            return
+        self._executor.shutdown(wait=False)  # those that run go on, and end with their call
+        self._executor = _Executor(self.most, self._is_refused_more_than)
+        self._run_elsewhere = self._running
 
 
 class _Turn:
     """The place of a call among those that wait."""
 
-    __slots__ = ("_meanwhile", "_waits_on", "comes")
+    __slots__ = ("_clock", "_context", "comes")
 
-    def __init__(self, comes: asyncio.Future[None], meanwhile: AbstractContextManager[object] | None) -> None:
+    def __init__(self, comes: asyncio.Future[None], context: Context | None) -> None:
         self.comes = comes
-        self._meanwhile = meanwhile
-        self._waits_on = False
+        self._context = context
+        self._clock = clock_of(context)
+        if self._clock is not None:
+            self._clock.wait_to_begin()
 
     def wait_on(self) -> None:
-        """Begin with what lasts as long as it waits."""
-        if not self._waits_on and self._meanwhile is not None and not self.comes.done():
-            self._waits_on = True
-            self._meanwhile.__enter__()
+        """Let the clock of the call stand still from here on: before, it has been a moment."""
+        if self._clock is not None and self._context is not None and not self.comes.done():
+            self._clock.stand_until_it_begins(self._context.time_left_s)
 
-    def wait_no_more(self) -> None:
-        """End what has begun with that."""
-        if self._waits_on and self._meanwhile is not None:
-            self._meanwhile.__exit__(None, None, None)
+    def cancel(self, why: object) -> None:
+        """Cancel the whole call, whatever its interceptors have put between it and this."""
+        if self._clock is not None:
+            self._clock.cancel(why)
+        else:
+            self.comes.cancel(why)
 
 
 class _Clocks:
-    """What has passed, and what the process and the loop's thread have used, since this was made on the loop."""
+    """What passes, and what the process and the loop's thread use, for so long. Made on the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, for_s: float) -> None:
+        self._for_s = for_s
         self._began_s, self._process_s, self._loop_s = time.perf_counter(), time.process_time(), time.thread_time()
 
     def say_that_threads_compute(self) -> bool:
-        """Whether the other threads have used the process since, rather than waited. Asked LOOK_EVERY_S later."""
+        """Whether the other threads have used the process since, rather than waited. To be asked after that time."""
         passed_s = time.perf_counter() - self._began_s
         by_loop_s = time.thread_time() - self._loop_s
         by_threads_s = time.process_time() - self._process_s - by_loop_s
-        is_late = passed_s > LOOK_EVERY_S + LATE_S
+        is_late = passed_s > self._for_s + LATE_S
         return by_threads_s > COMPUTING * passed_s or (is_late and by_threads_s > by_loop_s)
 
 

@@ -17,13 +17,32 @@ from toolfleet.context import Context
 class TimeLimit:
     """Cancels what runs in its block after `seconds`, and raises TimeoutError there. To be entered once, in a task."""
 
-    __slots__ = ("_cancelling", "_left_s", "_task", "_timer", "expired", "seconds")
+    __slots__ = (
+        "_cancelling",
+        "_ends_s",
+        "_has_begun",
+        "_kept_s",
+        "_left_s",
+        "_standing",
+        "_stands_until_it_begins",
+        "_task",
+        "_timer",
+        "expired",
+        "seconds",
+        "waits_to_begin",
+    )
 
     def __init__(self, seconds: float, *, is_set: bool = True) -> None:
         """One that is not set lets the block run on until `set` is called."""
         self.seconds = seconds
         self.expired = False
         """Whether the time was up before the block had ended."""
+        self.waits_to_begin = False
+        """Whether what it is for has not begun, as it waits for a thread."""
+        self._has_begun = False
+        self._standing = 0
+        self._stands_until_it_begins = False
+        self._kept_s = self._ends_s = 0.0
         self._left_s = seconds if is_set else None
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.Handle | None = None
@@ -54,6 +73,49 @@ class TimeLimit:
             self._timer = None
         self.set(left_s)
 
+    def stand_still(self, at_most_s: float) -> None:
+        """Let no time pass until `go_on`, but end the block after so long all the same. May be said several times."""
+        if not self._standing and self._task is not None:
+            now_s = self._task.get_loop().time()
+            # One without a timer has begun a moment ago.
+            self._kept_s = self.seconds if self.due_s is None else self.due_s - now_s
+            self._ends_s = now_s + at_most_s
+            self.move(at_most_s)
+        self._standing += 1
+
+    def go_on(self) -> None:
+        """Let time pass as before, once as often as it was said to stand still."""
+        self._standing -= 1
+        if not self._standing and self._task is not None:
+            self.move(min(self._ends_s - self._task.get_loop().time(), self._kept_s))
+
+    def wait_to_begin(self) -> None:
+        """Say that what it is for waits for a thread, which counts only before the first begins."""
+        self.waits_to_begin = not self._has_begun
+
+    def stand_until_it_begins(self, at_most_s: float) -> None:
+        """Let no time pass until what waits begins."""
+        if self.waits_to_begin and not self._stands_until_it_begins:
+            self._stands_until_it_begins = True
+            self.stand_still(at_most_s)
+
+    def begin(self) -> bool:
+        """Say that what it is for begins. Returns whether it does so for the first time."""
+        is_first, self._has_begun, self.waits_to_begin = not self._has_begun, True, False
+        if self._stands_until_it_begins:
+            self._stands_until_it_begins = False
+            self.go_on()
+        return is_first
+
+    def begin_after_all(self) -> None:
+        """Say that what was to begin for the first time has not."""
+        self._has_begun, self.waits_to_begin = False, True
+
+    def cancel(self, why: object) -> None:
+        """Cancel the task of the block."""
+        if self._task is not None:
+            self._task.cancel(why)
+
     def _expire(self) -> None:
         if self._task is not None:
             self.expired = True
@@ -80,18 +142,26 @@ class TimeLimit:
             raise TimeoutError from error
 
 
+def clock_of(context: Context | None) -> TimeLimit | None:
+    """Return the clock of a call's attempt, where it has one."""
+    return None if context is None else cast("TimeLimit | None", context.clock)
+
+
+def has_begun(context: Context) -> bool:
+    """Return whether a call's attempt may have had an effect: it is not one that waits for a thread."""
+    clock = clock_of(context)
+    return clock is None or not clock.waits_to_begin
+
+
 @contextmanager
 def standing_still(context: Context) -> Iterator[None]:
     """Let the clock of a call's attempt stand still for the body, but for the deadline of the call."""
-    clock, loop = cast("TimeLimit | None", context.clock), asyncio.get_running_loop()
+    clock = clock_of(context)
     if clock is None:
         yield
         return
-    began_s, deadline_s = loop.time(), loop.time() + context.time_left_s
-    # One without a timer yet has run for a moment only.
-    left_s = clock.seconds if clock.due_s is None else clock.due_s - began_s
-    clock.move(deadline_s - began_s)
+    clock.stand_still(context.time_left_s)
     try:
         yield
     finally:
-        clock.move(min(deadline_s - loop.time(), left_s))
+        clock.go_on()

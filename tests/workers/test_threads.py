@@ -75,6 +75,11 @@ async def test_no_more_run_at_once_than_may(new_threads):
     assert max(most) == 2
 
 
+async def test_a_function_that_ends_an_iteration_has_failed_and_nobody_waits_for_it_for_ever(new_threads):
+    with pytest.raises(RuntimeError, match="tool failed: StopIteration"):
+        await asyncio.wait_for(new_threads(1).run(next, iter(())), WITHIN_S)
+
+
 async def test_few_run_at_once_while_they_compute_and_each_has_its_turn(new_threads, computing):
     threads, go = new_threads(MANY), threading.Event()
     begun = []

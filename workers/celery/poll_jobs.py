@@ -41,7 +41,7 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
         if self._poller is not None or not tools:
             return
         self._loop = getattr(consumer.pool, "loop", None) or _loop_of_its_own()
-        self._threads = ToolThreads(fleet.settings.max_polls, _all_hang)
+        self._threads = ToolThreads(fleet.settings.max_polls, _no_thread_is_left)
         begun = asyncio.run_coroutine_threadsafe(
             Poller.begin(fleet.settings, tools, self._threads, fleet.supervisor), self._loop
         )
@@ -62,8 +62,8 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
         self._poller = None
 
 
-def _all_hang() -> None:
-    log.error("poller_out_of_threads", why="as many polls hang as may run at a time (max_polls)")
+def _no_thread_is_left() -> None:
+    log.error("poller_out_of_threads", why="polls hang, and others can have no thread, or none that gets on")
 
 
 def _loop_of_its_own() -> asyncio.AbstractEventLoop:

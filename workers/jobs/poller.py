@@ -10,7 +10,6 @@ import inspect
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from contextvars import copy_context
 from typing import Any, Final, Self
 
 from toolfleet.calls import Progress, Returned
@@ -202,7 +201,7 @@ class Poller:
                 async with asyncio.timeout(limit_s):
                     return await function(*arguments)
             asking = _Asking()
-            running = self._threads.run(copy_context().run, function, *arguments, when_it_begins=asking.begin)
+            running = self._threads.run(function, *arguments, when_it_begins=asking.begin)
             # watched: its result is taken, or it is cancelled and ended
             asking.task = asyncio.create_task(asking.outcome(running))
             return await self._until_done(job, asking, limit_s)

@@ -282,6 +282,6 @@ class OverWorker:
             log.warning("calls_not_given_back", error=str(error))
 
     def _hangs(self) -> None:
-        """Each thread hangs in a call that was given up: nothing more can be done here."""
+        """Threads hang in calls that were given up, and others can have none: nothing more can be done here."""
         log.error("all_threads_hang", remedy="the worker ends; start it again")
         self._stops.set()

@@ -7,7 +7,6 @@ of Redis, Celery or delivery.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import threading
 import time
@@ -223,21 +222,11 @@ async def _on_thread(function: Callable[..., Any], argument: Any, context: Conte
     """Run a function on a thread. Nothing can stop it: when it is cancelled, its context says that nobody waits."""
     given_up = threading.Event()
     context = replace(context, is_cancelled=given_up.is_set)
-    # The thread sees the call's own context variables, `current_context()` among them.
-    there = contextvars.copy_context().run
     try:
-        return await threads.run(there, _without_stop_iteration, function, argument, context, context=context)
+        return await threads.run(function, argument, context, context=context)
     except asyncio.CancelledError:
         given_up.set()
         raise
-
-
-def _without_stop_iteration(function: Callable[..., Any], argument: Any, context: Context) -> Any:
-    """Call it. No future may hold a StopIteration: whoever waited for it would wait for ever."""
-    try:
-        return function(argument, context)
-    except StopIteration as error:
-        raise RuntimeError("tool failed: StopIteration") from error
 
 
 def limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 from toolfleet.context import Context
@@ -82,8 +83,9 @@ class ToolThreads:
     ) -> Value:
         """Return what a function returns on a thread, once one is free. Raises what it raises.
 
-        The clock of its call, which `context` has, stands still until then, and says whether it has begun. When it has,
-        nothing stops it: once it is cancelled it hangs until it ends.
+        It sees the context variables of whoever calls, `current_context()` among them. The clock of its call, which
+        `context` has, stands still until it begins, and says whether it has begun. When it has, nothing stops it: once
+        it is cancelled it hangs until it ends.
         """
         if self._waiting or self._running >= self._allowed or self._why_no_more is not None:
             await self._wait(context)
@@ -94,7 +96,7 @@ class ToolThreads:
         clock = clock_of(context)
         is_first = clock is not None and clock.begin()
         executor = self._executor
-        running = executor.submit(function, *arguments)
+        running = executor.submit(copy_context().run, _without_stop_iteration, function, *arguments)
         try:
             return await asyncio.wrap_future(running)
         except asyncio.CancelledError:
@@ -292,6 +294,14 @@ class _Executor(ThreadPoolExecutor):
             super()._adjust_thread_count()
         except RuntimeError:
             self._when_refused(len(self._threads))
+
+
+def _without_stop_iteration(function: Callable[..., Value], *arguments: Any) -> Value:
+    """Call it. No future may hold a StopIteration: whoever waited for it would wait for ever."""
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("tool failed: StopIteration") from error
 
 
 def _nothing() -> None:

@@ -59,12 +59,7 @@ class TimeLimit:
             loop = self._task.get_loop()
             self._timer = loop.call_later(left_s, self._expire) if left_s > 0 else loop.call_soon(self._expire)
 
-    @property
-    def due_s(self) -> float | None:
-        """When the time is up, by the clock of the loop; None while that is not known."""
-        return self._timer.when() if isinstance(self._timer, asyncio.TimerHandle) else None
-
-    def move(self, left_s: float) -> None:
+    def _move(self, left_s: float) -> None:
         """Let the block have so much time from now, whatever was said before. One whose time is up does not mind."""
         if self.expired:
             return
@@ -78,16 +73,16 @@ class TimeLimit:
         if not self._standing and self._task is not None:
             now_s = self._task.get_loop().time()
             # One without a timer has begun a moment ago.
-            self._kept_s = self.seconds if self.due_s is None else self.due_s - now_s
+            self._kept_s = self._timer.when() - now_s if isinstance(self._timer, asyncio.TimerHandle) else self.seconds
             self._ends_s = now_s + at_most_s
-            self.move(at_most_s)
+            self._move(at_most_s)
         self._standing += 1
 
     def go_on(self) -> None:
         """Let time pass as before, once as often as it was said to stand still."""
         self._standing -= 1
         if not self._standing and self._task is not None:
-            self.move(min(self._ends_s - self._task.get_loop().time(), self._kept_s))
+            self._move(min(self._ends_s - self._task.get_loop().time(), self._kept_s))
 
     def wait_to_begin(self) -> None:
         """Say that what it is for waits for a thread, which counts only before the first begins."""

@@ -78,8 +78,16 @@ async def _serve(settings: Settings, door: socket.socket | None) -> None:
 async def _serve_http(app: McpApp, door: socket.socket) -> None:
     import uvicorn  # noqa: PLC0415  # an extra
 
+    from toolfleet.orchestrator.doors.http.connection import connections_of  # noqa: PLC0415  # as above
+
     server = uvicorn.Server(
-        uvicorn.Config(app.alone(), log_level="warning", timeout_graceful_shutdown=STOPS_WITHIN_S, access_log=False)
+        uvicorn.Config(
+            app.alone(),
+            http=connections_of(),
+            log_level="warning",
+            timeout_graceful_shutdown=STOPS_WITHIN_S,
+            access_log=False,
+        )
     )
     typer.echo(f"MCP:  http://{HOST}:{door.getsockname()[1]}/mcp\n\nReady. Ctrl-C stops it.")
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once it has cleaned up

@@ -64,7 +64,7 @@ class RunningApi(ChildCommands):
 
 def api_port_at(port: int) -> int | None:
     """Return the port, or a free one for 0; None where the API's packages are not installed. Raises PortInUse."""
-    if not all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn", "jinja2")):
+    if not all(importlib.util.find_spec(name) for name in ("fastapi", "httptools", "uvicorn", "jinja2")):
         return None
     return free_port(HOST, port, who="the API", remedy="choose another --api-port (0 takes a free one), or --no-api")
 

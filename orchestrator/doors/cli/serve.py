@@ -33,7 +33,7 @@ KILL_AFTER_S: Final = 15.0
 
 DEFAULT_PORT: Final = 8000
 
-NEEDED: Final = ("fastapi", "uvicorn", "jinja2")
+NEEDED: Final = ("fastapi", "httptools", "uvicorn", "jinja2")
 
 REMEDY: Final = "the HTTP API needs `pip install 'toolfleet[serve]'`"
 

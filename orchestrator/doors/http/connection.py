@@ -1,24 +1,60 @@
-"""One client's connection: its request's head must come within a time, and answers must be taken.
+"""One client's connection: its request's head must come within a time and a size, and answers must be taken.
 
-uvicorn bounds how large a head may be and how long a connection rests between requests, not these two.
+The parser is httptools' (llhttp, which Node.js has): h11's costs three times as much. What h11 bounds or refuses and
+httptools does not, is bounded or refused here.
 """
 
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from toolfleet.orchestrator.doors.http.joined_writes import JoinedWrites
+
+HEADER_TIMEOUT_S: Final = 10.0
+
+SEND_TIMEOUT_S: Final = 20.0
+"""How long a client may take nothing of its answer."""
 
 LOOK_EVERY_S: Final = 5.0
 
+MAX_HEAD_BYTES: Final = 64 * 1024
 
-class Connection(H11Protocol):
-    """A connection that is closed when its client lets it wait."""
+MAX_PIPELINED: Final = 100
+"""Requests that one client may send before the first of them is answered."""
+
+LINGER_S: Final = 1.0
+"""How long what a refused client still sends is taken and dropped: closed at once, it would not see why."""
+
+
+class _Refused(Exception):
+    """What comes in is no request that is served here."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is closed when its client lets it wait, or sends what is no request."""
 
     header_timeout_s: ClassVar[float]
     send_timeout_s: ClassVar[float]
+
+    _is_in_head = False
+    _offers_upgrade = False
+    _has_heard = False
+    """Whether the parser has told anything of the piece it is given."""
+    _head_bytes = 0
+    _hosts = 0
+    _is_refused = False
+    _before: RequestResponseCycle | None = None
+    """The request before the newest one."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
@@ -27,16 +63,29 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the head of a request."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]  # it has what is used
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
         """Take what has come, and see whether a head is still owed."""
-        super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
-            self._expect_head()
+        if self._is_refused:
+            return
+        self._unset_keepalive_if_required()
+        self._has_heard = False
+        try:
+            self._parse(data)
+            if not self._has_heard:  # the parser keeps it, as part of a head, or has skipped it
+                self._count(len(data))
+        except _Refused as refused:
+            self._refuse(refused)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, _Refused) else None)
         else:
-            self._stop_head()
+            if self._is_in_head or self._is_idle:
+                self._expect_head()
+            else:
+                self._stop_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
@@ -56,6 +105,120 @@ class Connection(H11Protocol):
         self._stop_send()
         super().resume_writing()
 
+    # --- what the parser tells ------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._has_heard = self._is_in_head = True
+        self._head_bytes = self._hosts = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the address. Raises _Refused for a head that is too large."""
+        self._has_heard = True
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; one that comes behind the body says nothing here. Raises _Refused for a head too large."""
+        self._has_heard = True
+        self._count(len(name) + len(value) + len(b": \r\n"))
+        if self._is_in_head:
+            super().on_header(name, value.rstrip(b" \t"))
+            if self.headers[-1][0] == b"host":
+                self._hosts += 1
+
+    def on_headers_complete(self) -> None:
+        """Let the application see the request. Raises _Refused for one that no client may make."""
+        self._has_heard = True
+        self._is_in_head = False
+        version = self.parser.get_http_version()
+        if version not in {"1.0", "1.1"}:
+            raise _Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 and HTTP/1.0 are spoken here")
+        # Of two, some go by the first and others by the last (RFC 9112, 3.2).
+        if self._hosts > 1 or (not self._hosts and version == "1.1"):
+            raise _Refused(HTTPStatus.BAD_REQUEST, "a request names one host")
+        if self.parser.get_method() == b"CONNECT":
+            raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "this is no proxy")
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise _Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once")
+        self._offers_upgrade = self.parser.should_upgrade()
+        if self._offers_upgrade:
+            return  # it is read anew
+        self._before = self._newest
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._has_heard = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take the request as whole."""
+        self._has_heard = True
+        if not self._offers_upgrade:
+            super().on_message_complete()
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Java's client offers HTTP/2 with its first request. The parser takes that for the end of HTTP/1.1, and the
+            # body for what comes then. Here nobody takes it up (RFC 9110, 7.8: such a header may be ignored).
+            head = self._head_without_upgrade()
+            self.parser = httptools.HttpRequestParser(self)
+            self._parse(head + data[upgrade.args[0] :])
+
+    def _head_without_upgrade(self) -> bytes:
+        first = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        headers = (b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade")
+        return b"".join((first, *headers, b"\r\n"))
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {MAX_HEAD_BYTES} bytes")
+
+    # --- an end ---------------------------------------------------------------------------------------------
+
+    @property
+    def _newest(self) -> RequestResponseCycle | None:
+        return self.cycle  # uvicorn says that there always is one
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether every request so far is answered."""
+        newest = self._newest
+        return newest is None or newest.response_complete
+
+    def _refuse(self, refused: _Refused | None) -> None:
+        """Read nothing more. Whoever has asked before is answered first; then the connection ends."""
+        self._is_refused = True
+        self._stop_head()
+        last = self._newest
+        if self.pipeline and self.pipeline[0][0] is last and last.more_body:
+            self.pipeline.popleft()  # it will never be whole, and is not begun
+            last = self._before
+        if last is None or last.response_complete:
+            self._answer(refused)
+        elif not last.more_body:
+            last.keep_alive = False
+        elif last.response_started:
+            self.transport.close()
+        else:
+            last.disconnected = True  # nobody hears what the application would say
+            last.message_event.set()
+            self._answer(refused)
+
+    def _answer(self, refused: _Refused | None) -> None:
+        refused = refused or _Refused(HTTPStatus.BAD_REQUEST, "what came is no HTTP/1.1")
+        told = {"title": refused.status.phrase, "status": refused.status, "detail": str(refused)}
+        body = orjson.dumps(told)
+        head = b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[refused.status] + head + body)
+        self.transport.write_eof()
+        self._head_timer = self.loop.call_later(LINGER_S, self.transport.close)
+
     # --- the request's head ---------------------------------------------------------------------------------
 
     def _expect_head(self) -> None:
@@ -64,8 +227,10 @@ class Connection(H11Protocol):
 
     def _head_is_late(self) -> None:
         self._head_timer = None
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        if self._is_idle:
             self.transport.close()
+        else:
+            self._refuse(None)
 
     def _stop_head(self) -> None:
         if self._head_timer is not None:
@@ -94,7 +259,9 @@ class Connection(H11Protocol):
             self._send_timer = None
 
 
-def connections_of(header_timeout_s: float, send_timeout_s: float) -> type[Connection]:
+def connections_of(
+    header_timeout_s: float = HEADER_TIMEOUT_S, send_timeout_s: float = SEND_TIMEOUT_S
+) -> type[Connection]:
     """Return the class of connections with these bounds, as uvicorn makes them."""
     bounds = {"header_timeout_s": header_timeout_s, "send_timeout_s": send_timeout_s}
     return type("BoundedConnection", (Connection,), bounds)

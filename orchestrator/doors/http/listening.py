@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from toolfleet.errors import PortInUse
-from toolfleet.orchestrator.doors.http.connection import connections_of
+from toolfleet.orchestrator.doors.http.connection import HEADER_TIMEOUT_S, SEND_TIMEOUT_S, connections_of
 
 STOPPED_BY: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -30,11 +30,6 @@ BACKLOG: Final = 4096
 
 KEEP_ALIVE_S: Final = 75
 """Longer than most proxies keep a connection: the server must not be the one that closes it under a request."""
-
-
-HEADER_TIMEOUT_S: Final = 10.0
-SEND_TIMEOUT_S: Final = 20.0
-"""How long a client may take nothing of its answer."""
 
 
 @runtime_checkable

@@ -48,7 +48,7 @@ async def serve_mcp(app: FastAPI, orchestrator: Orchestrator, quotas: Quotas) ->
     on_demand = _OnDemand(lambda: _door_of(orchestrator))
     serving = orchestrator.supervisor.keep("mcp", on_demand.serve)
     route = Route(PATH, endpoint=_Granted(on_demand, quotas))
-    app.router.routes.append(route)
+    app.router.routes.insert(0, route)  # before the many that it would be compared with first
     try:
         if orchestrator.settings.mcp_beside:
             await on_demand.app()  # a wrong name is said at the start

@@ -56,6 +56,14 @@ class Objects(logging.Formatter):
         return without_secrets(_json(told))
 
 
+def with_cause(record: logging.LogRecord) -> bool:
+    """Have a record of stamina's say what is tried again, and when, which it tells in attributes alone. A filter."""
+    cause, wait_s = (record.__dict__.get(f"stamina.{name}") for name in ("caused_by", "wait_for"))
+    if cause is not None and record.args in (None, ()):
+        record.msg, record.args = "%s: again in %s s", (cause, wait_s)
+    return True
+
+
 FAULTY: Final = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What a record raises whose arguments do not fit its message, or cannot be shown. A tool's author wrote it."""
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from toolfleet.errors import InvalidSettings
-from toolfleet.log_lines import FACTS, Lines, Objects
+from toolfleet.log_lines import FACTS, Lines, Objects, with_cause
 from toolfleet.log_secrets import hide, secrets_in
 
 Cause = BaseException | bool | None
@@ -67,6 +67,7 @@ def configure_logs(level: str) -> None:
         sys.excepthook = _log_uncaught
         threading.excepthook = _log_uncaught_in_thread
     hide(secrets_in(os.environ))
+    logging.getLogger("stamina").addFilter(with_cause)
     logging.basicConfig(level=number, handlers=[handler])
 
 

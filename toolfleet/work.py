@@ -235,6 +235,40 @@ class Settled(BaseModel):
     """It had been settled before, with the very same result."""
 
 
+class BatchItem(BaseModel):
+    """What might have been a request of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    what: Literal["ack", "result"]
+    said: dict[str, Any] = Field(repr=False)
+    """The body of that request."""
+
+
+class Batch(Said):
+    """Several things that are said at once."""
+
+    model_config = shown(items=[{"what": "ack", "said": {"offer": EXAMPLE_OFFER}}])
+
+    items: Annotated[tuple[BatchItem, ...], Field(min_length=1, max_length=MAX_CALLS)]
+
+
+class BatchAnswer(BaseModel):
+    """How one of them is answered."""
+
+    status: int
+    """The status of an answer of its own."""
+    body: dict[str, Any]
+    """The body of that answer: a problem, if the status is none of success."""
+
+
+class Batched(BaseModel):
+    """The answers, in the order of what was said."""
+
+    v: Literal[1] = 1
+    items: tuple[BatchAnswer, ...]
+
+
 class Release(OfWorker):
     """Calls that a worker gives back, at its end for instance."""
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,25 @@ try:
 except RuntimeError as error:
     log.warning("tool_raised", call_id="r.1.0", exc_info=error)
     log.info("said\\x1b[2J", text="\\x1b[2J")
+"""
+
+
+A_COMMAND_THAT_TRIES_AGAIN = """
+import asyncio
+
+from toolfleet.errors import StoreUnreachable
+from toolfleet.logs import configure_logs
+from toolfleet.outages import while_it_may_be_away
+
+configure_logs("warning")
+tries = []
+
+async def act():
+    tries.append(1)
+    if len(tries) < 3:
+        raise StoreUnreachable("the server is away")
+
+asyncio.run(while_it_may_be_away(act, for_s=10))
 """
 
 
@@ -109,6 +129,13 @@ def test_elsewhere_each_fact_is_one_line_of_json(run):
     assert "RuntimeError: no" in raised["exception"]
     assert (said["text"], ended.stdout) == ("\x1b[2J", "")
     assert "T" in raised["timestamp"]
+
+
+def test_what_is_tried_again_is_logged_with_its_cause(run):
+    ended = run(A_COMMAND_THAT_TRIES_AGAIN, capture_output=True, text=True)
+    [tried] = map(json.loads, ended.stderr.splitlines())
+    assert (tried["logger"], tried["level"]) == ("stamina", "warning")
+    assert re.fullmatch(r"StoreUnreachable\('the server is away'\): again in [0-9.]+ s", tried["message"])
 
 
 def test_an_unknown_level_is_refused_with_those_there_are():

@@ -23,7 +23,6 @@ from toolfleet.outages import until_redis_is_back
 from toolfleet.replicas import Replicas, script_on_replicas
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
-from toolfleet.skipped import text_of
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.streams.scripts import PARK
 from toolfleet.wire import Seal
@@ -36,6 +35,7 @@ from toolfleet.workers.gateway.tokens import Hold, written
 BEGIN: Final = lua(__package__, "begin")
 RENEW: Final = lua(__package__, "renew")
 FORGET: Final = lua(__package__, "forget")
+CLAIM_RESULT: Final = lua(__package__, "claim_result")
 COUNTS: Final = b" counts"
 """Stands behind the digest of a result that was settled."""
 
@@ -54,6 +54,7 @@ class Attempts:
         self._begin = script_on_replicas(client, BEGIN, Replicas.of(settings))
         self._renew = client.register_script(RENEW)
         self._forget = client.register_script(FORGET)
+        self._claim_result = client.register_script(CLAIM_RESULT)
         self._park = client.register_script(PARK)
 
     async def begin(self, key_id: str, offer: Hold) -> Acked:
@@ -122,16 +123,11 @@ class Attempts:
             )
         result = _own(result)
         digest = hashlib.sha256(result.model_dump_json().encode()).hexdigest().encode()
-        place = self._keys.work_result(attempt.nonce)
-        is_held = await self._is_held(key_id, attempt)
-        before = cast("bytes | None", await self._client.get(place))
-        if not is_held and (before is None or not before.startswith(digest)):
-            raise _stale(attempt, "its result does not count") if before is None else _other(attempt)
-        if before is None:
-            written_before = await self._client.set(place, digest, nx=True, get=True, ex=_left_s(attempt))
-            before = cast("bytes | None", written_before)
+        is_held, before = await self._claimed(key_id, attempt, digest)
         if before is not None and not before.startswith(digest):
             raise _other(attempt)
+        if before is None and not is_held:
+            raise _stale(attempt, "its result does not count")
         if before == digest + COUNTS:
             return Settled(call_id=attempt.call_id, repeated=True)
         if not is_held:
@@ -185,11 +181,13 @@ class Attempts:
         consumer = attempt.consumer(key_id)
         await self._forget(keys=[attempt.stream, self._keys.lease(consumer)], args=[GROUP, consumer])
 
-    async def _is_held(self, key_id: str, attempt: Hold) -> bool:
-        """Whether the call is this attempt's, or was taken from it and given to nobody yet."""
-        at = attempt.entry_id
-        found = await self._client.xpending_range(attempt.stream, GROUP, at, at, 1)
-        return bool(found) and text_of(cast("bytes", found[0]["consumer"])) in (attempt.consumer(key_id), RETURNED)
+    async def _claimed(self, key_id: str, attempt: Hold, digest: bytes) -> tuple[bool, bytes | None]:
+        """Return whether the call is this attempt's, or was taken from it and given to none, and its result before."""
+        is_held, before = await self._claim_result(
+            keys=[attempt.stream, self._keys.work_result(attempt.nonce)],
+            args=[GROUP, attempt.entry_id, attempt.consumer(key_id), RETURNED, digest, _left_s(attempt)],
+        )
+        return bool(is_held), before
 
     async def _must_hold(self, key_id: str, attempt: Hold) -> None:
         at = attempt.entry_id

@@ -5,9 +5,10 @@ Knows HTTP and the records, and nothing of tools. On aiohttp: httpx looks at eac
 
 from __future__ import annotations
 
+import asyncio
 import io
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -20,7 +21,8 @@ from pydantic import BaseModel
 
 from toolfleet.errors import InvalidSettings, OperatorError, ToolfleetError
 from toolfleet.proxies import proxy_to
-from toolfleet.work import WORK_VERSION, Refusal
+from toolfleet.work import WORK_VERSION, Batched, Refusal
+from toolfleet.workers.over.batches import Answer, Batches, Spoken
 
 A = TypeVar("A", bound=BaseModel)
 
@@ -34,6 +36,16 @@ KEPT_ALIVE_S: Final = 4.0
 
 SENT_BYTES_PER_S: Final = 50_000
 """A server that takes what it is sent more slowly than this counts as one that does not answer."""
+
+IN_BATCHES: Final = frozenset({"ack", "result"})
+
+BATCH_BYTES: Final = 256 * 1024
+"""A batch has no more: it is as late as its last byte. What is larger goes by itself."""
+
+ALL_ALIKE: Final = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+"""Refusals of a batch that each of its items would have met with alone."""
 
 DEFAULT_BODY_BYTES: Final = 4 * 1024 * 1024
 """How much is sent before the server has said how much it takes."""
@@ -117,6 +129,10 @@ class WorkClient:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self.max_body_bytes = DEFAULT_BODY_BYTES
+        self._batches = {what: Batches(self._send, max_bytes=BATCH_BYTES) for what in IN_BATCHES}
+        """One for each kind, so that a result that takes its time holds up nobody who wants to begin."""
+        self._has_batches = True
+        """Whether the server knows of them."""
 
     async def say(self, what: str, said: BaseModel, answer: type[A], *, for_s: float | None, waits_s: float = 0) -> A:
         """Send it, trying again for so long (None: for ever, 0: once). `waits_s`: how long the server may wait.
@@ -150,23 +166,45 @@ class WorkClient:
         if len(body) > self.max_body_bytes:
             # Not left to the server: it hangs up on what is much too large, which looks like a lost connection.
             raise TooLarge(f"it has {len(body)} bytes, and the API takes {self.max_body_bytes}")
-        within_s = ANSWER_WITHIN_S + waits_s
+        try:
+            if what in IN_BATCHES and self._has_batches and len(body) <= BATCH_BYTES:
+                reply = await self._batches[what].answer(Spoken(what, body))
+            else:
+                reply = await self._post(Spoken(what, body), waits_s)
+        except (aiohttp.ClientError, OSError) as error:
+            raise Passing(f"the API at {self._address} does not answer ({_said(error)})") from None
+        return answered(reply.status, reply.headers, reply.content)
+
+    async def _send(self, batch: Sequence[Spoken]) -> Sequence[Answer]:
+        """Have each of these answered, in one request if possible. Raises aiohttp.ClientError and OSError."""
+        if len(batch) == 1:
+            return [await self._post(batch[0])]
+        items = b",".join(b'{"what":"%s","said":%s}' % (what.encode(), body) for what, body in batch)
+        reply = await self._post(Spoken("batch", b'{"v":%d,"items":[%s]}' % (WORK_VERSION, items)))
+        if reply.status == HTTPStatus.OK:
+            answers = Batched.model_validate_json(reply.content).items
+            return [Answer(each.status, {}, orjson.dumps(each.body)) for each in answers]
+        if reply.status in ALL_ALIKE or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return [reply] * len(batch)
+        # It is for one of them that all were refused, or the server is an older one.
+        self._has_batches = reply.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
+        return await asyncio.gather(*map(self._post, batch))
+
+    async def _post(self, spoken: Spoken, waits_s: float = 0.0) -> Answer:
+        within_s, body = ANSWER_WITHIN_S + waits_s, spoken.body
         timeout = aiohttp.ClientTimeout(
             total=CONNECT_WITHIN_S + within_s + len(body) / SENT_BYTES_PER_S,
             sock_connect=CONNECT_WITHIN_S,
             sock_read=within_s,
         )
-        try:
-            async with self._session.post(
-                f"{self._address}/v1/work/{what}",
-                data=io.BytesIO(body),
-                timeout=timeout,
-                proxy=self._proxy,
-                allow_redirects=False,
-            ) as response:
-                return answered(response.status, response.headers, await response.read())
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise Passing(f"the API at {self._address} does not answer ({_said(error)})") from None
+        async with self._session.post(
+            f"{self._address}/v1/work/{spoken.what}",
+            data=io.BytesIO(body),
+            timeout=timeout,
+            proxy=self._proxy,
+            allow_redirects=False,
+        ) as response:
+            return Answer(response.status, response.headers, await response.read())
 
 
 def body_of(said: BaseModel) -> bytes:

@@ -143,14 +143,19 @@ def _again(body: bytes, receive: Receive) -> Receive:
 class StrictJson(Request):
     """Reads JSON as RFC 8259 has it: no NaN, no lone surrogates, and no deeper than can be written down again."""
 
+    _is_read = False
+    _value: Any = None
+
     async def json(self) -> Any:
         """Return the value of the body. Raises JSONDecodeError, Problem."""
-        value = orjson.loads(await self.body())
-        limit: int = self.app.state.door.options.max_body_depth
-        if _is_deeper(value, limit):
-            # As a plain HTTP error: what the framework lets through while it reads a body.
-            raise TooDeep(limit)
-        return value
+        if not self._is_read:
+            value = orjson.loads(await self.body())
+            limit: int = self.app.state.door.options.max_body_depth
+            if _is_deeper(value, limit):
+                # As a plain HTTP error: what the framework lets through while it reads a body.
+                raise TooDeep(limit)
+            self._value, self._is_read = value, True
+        return self._value
 
 
 class TooDeep(orjson.JSONDecodeError):

@@ -6,21 +6,34 @@ of the workers, and the orchestrator must not import them.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, Final, cast
 
+import orjson
 from fastapi import APIRouter, Depends, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from toolfleet.errors import ToolfleetError
 from toolfleet.local.local_key import PREFIX
 from toolfleet.orchestrator.doors.http.access import needs
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door, door_of
 from toolfleet.orchestrator.doors.http.key_store import ApiKey, Grant, Scope
-from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails, answer, path_of
+from toolfleet.orchestrator.doors.http.problems import (
+    Problem,
+    ProblemDetails,
+    answer,
+    on_bug,
+    on_our_error,
+    on_validation_error,
+    path_of,
+)
 from toolfleet.orchestrator.doors.http.waiting import unless_left
 from toolfleet.settings import Settings
 from toolfleet.supervision import Supervisor
@@ -30,6 +43,9 @@ from toolfleet.work import (
     Acked,
     Announce,
     Announced,
+    Batch,
+    Batched,
+    BatchItem,
     Beaten,
     CheckpointSaid,
     Heartbeat,
@@ -163,6 +179,33 @@ async def checkpoint(said: CheckpointSaid, key: Key, gate: Through) -> Response:
 async def result(said: ResultSaid, key: Key, gate: Through) -> Settled:
     """End a call. The same result again is answered as before; it counts once."""
     return await gate.result(key, said)
+
+
+@router.post("/batch", response_model=Batched)
+async def batch(said: Batch, request: Request, key: Key, gate: Through) -> Response:
+    """Say several things at once. They are done side by side, and each is answered as if it had come alone."""
+    answers = await asyncio.gather(*(_answer_to(item, request, key, gate) for item in said.items))
+    items = [{"status": each.status_code, "body": orjson.Fragment(each.body)} for each in answers]
+    return Response(orjson.dumps({"v": WORK_VERSION, "items": items}), media_type="application/json")
+
+
+async def _answer_to(item: BatchItem, request: Request, key: WorkerKey, gate: WorkGate) -> Response:
+    done: Acked | Settled
+    try:
+        if item.what == "ack":
+            done = await gate.ack(key, Ack.model_validate(item.said))
+        else:
+            done = await gate.result(key, ResultSaid.model_validate(item.said))
+    except ValidationError as error:
+        wrong = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+        return await on_validation_error(request, RequestValidationError(wrong))
+    except WorkRefused as error:
+        return await on_refused(request, error)
+    except ToolfleetError as error:
+        return await on_our_error(request, error)
+    except Exception as error:  # noqa: BLE001  # the others are to have their answers
+        return await on_bug(request, error)
+    return Response(done.model_dump_json(), media_type="application/json")
 
 
 @router.post("/release", responses=NOT_YOURS)

@@ -8,9 +8,10 @@ from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.store.seen import SeenRuns
 
 
-async def with_approvals_below(store: RunStore, run: Run) -> Run:
+async def with_approvals_below(store: RunStore | SeenRuns, run: Run) -> Run:
     """The run with the calls of its agents' runs, however deep, that wait for approval. Raises StoreUnreachable."""
     if run.state.is_terminal:
         return run

@@ -45,6 +45,8 @@ class Stored:
     """The orchestrator that works on it, by its history; "" for nobody."""
     tail: tuple[RawEntry, ...] = ()
     """What stands behind that entry and is no part of the run."""
+    size_bytes: int = 0
+    """Of its entries."""
 
 
 def read(seal: Seal, run_id: str, follows: Link, raw: Sequence[RawEntry], vouched: Vouched | None = None) -> Read:
@@ -58,14 +60,21 @@ def stored(found: Read, raw: Sequence[RawEntry]) -> Stored | None:
     """Return the run that entries tell of; None when they do not tell of one. `raw`: the same, as they were read."""
     if not found.entries or not isinstance(first := found.entries[0].event, RunStarted):
         return None
-    run, owner, link = Run.start(first), first.orchestrator_id, found.entries[0].link
-    for entry in found.entries[1:]:
+    begun = Stored(Run.start(first), found.entries[0].link, first.orchestrator_id, size_bytes=len(raw[0].event))
+    return followed(begun, found.entries[1:], raw[1:])
+
+
+def followed(seen: Stored, entries: Sequence[Entry], raw: Sequence[RawEntry]) -> Stored:
+    """Return a run that was read before, after the entries that came since. `raw`: the same, as they were read."""
+    run, owner, link, size_bytes = seen.run, seen.owner, seen.link, seen.size_bytes
+    for entry, each in zip(entries, raw, strict=False):
         try:
             run = after(run, entry)
         except IllegalTransition:
             break
-        owner, link = _owner_after(owner, entry.event), entry.link
-    return Stored(run, link, "" if run.state.is_terminal else owner, tuple(raw[link.position :]))
+        owner, link, size_bytes = _owner_after(owner, entry.event), entry.link, size_bytes + len(each.event)
+    tail = tuple(raw[link.position - seen.link.position :])
+    return Stored(run, link, "" if run.state.is_terminal else owner, tail, size_bytes)
 
 
 def after(run: Run, entry: Entry) -> Run:

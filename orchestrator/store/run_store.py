@@ -38,7 +38,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.appending import UNCHANGED, Appending, Appendings, Heading, Owing, nothing_owed
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
-from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
+from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, followed, read, stored
 from toolfleet.orchestrator.store.names import RunNames, noted
 from toolfleet.orchestrator.store.news import News
 from toolfleet.orchestrator.store.packed import StreamEntry, unpacked
@@ -259,6 +259,18 @@ class RunStore:
         run, _ = await self.history(run_id)
         return run
 
+    async def load_since(self, run_id: str, seen: Stored) -> Stored:
+        """The same for whoever has read it before: no more is read than what is new. Raises as `load`."""
+        at = seen.link
+        found = cast("list[StreamEntry]", await self._client.xrange(self._keys.run(run_id), min=at.entry_id))
+        raw = [RawEntry.read(entry_id, fields) for entry_id, fields in found]
+        # The same seal speaks for the same history, also where that is one pack by now.
+        if raw and (raw[0].id, raw[0].seal) == (at.entry_id, at.seal):
+            now = followed(seen, read(self._seal, run_id, at, raw[1:]).entries, raw[1:])
+            if not now.tail:
+                return now
+        return await self.load(run_id)
+
     async def history(self, run_id: str) -> tuple[Stored, list[Entry]]:
         """The same, with the events. Raises as `load`."""
         found, raw = await self._read(run_id)
@@ -335,9 +347,10 @@ class RunStore:
 
         A Redis that is away is waited for. `on_news` is given the run as it stands, now and whenever it has changed.
         """
+        found: Stored | None = None
         while True:
             try:
-                found = await self.load(run_id)
+                found = await (self.load(run_id) if found is None else self.load_since(run_id, found))
                 if found.run.state.is_terminal:
                     return found.run
                 if on_news is not None:

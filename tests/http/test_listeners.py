@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 
 import pytest
@@ -81,6 +82,34 @@ async def test_a_listener_that_reads_nothing_is_dropped_and_loses_nothing_by_it(
         writer.close()
         async with api_of(http_fleet.settings) as other:
             assert (await other.events(run_id))[-1][1] == "model_replied"
+
+
+async def test_no_ping_stands_within_an_event_that_a_slow_listener_takes_in_pieces(http_fleet, model):
+    options = ApiOptions(ping_s=0.02)
+    async with api_of(http_fleet.settings, model, options=options, send_buffer_bytes=4096) as api:
+        run_id = await api.begin(" and ".join('call wordy {"characters": 60000}' for _ in range(4)))
+        await api.door.orchestrator.wait(run_id)
+        reader, writer = await listening(api, run_id)
+        reader._transport.pause_reading()
+        await asyncio.sleep(0.5)  # pings are due all the time, and an event is half sent
+        reader._transport.resume_reading()
+        reader._limit = 16 * 1024 * 1024
+        async with asyncio.timeout(20):
+            await reader.readuntil(b"\r\n\r\n")
+            heard = await reader.readuntil(b"\r\n0\r\n\r\n")
+        writer.close()
+    events = [line.removeprefix(b"data: ") for line in unchunked(heard).split(b"\n") if line.startswith(b"data: ")]
+    assert max(map(len, events)) > 2 * 64 * 1024
+    assert [json.loads(event)["type"] for event in events][-1] == "model_replied"
+
+
+def unchunked(body):
+    """What a body says that came in chunks."""
+    said = b""
+    while size := int(body.partition(b"\r\n")[0], 16):
+        body = body.partition(b"\r\n")[2]
+        said, body = said + body[:size], body[size + 2 :]
+    return said
 
 
 async def test_a_listener_too_far_behind_is_told_so(api):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import json
+from contextlib import AsyncExitStack, aclosing
 
 import pytest
 
@@ -108,3 +109,23 @@ async def test_W14_twenty_five_who_look_on_ask_no_more_of_redis_than_one(served:
     together = await counted(served, 25, run_id)
     assert together < alone * 1.5 + 20
     await served.client.post(f"/v1/runs/{run_id}/cancel")
+
+
+async def test_W16_who_comes_after_a_decision_is_not_shown_what_others_were_shown_before_it(served: Api):
+    """A page that had just been rendered without the call was given the list that still had it, for three seconds."""
+
+    async def first_told(user):
+        async with user.stream("GET", "/approvals/live") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("data: "):
+                    yield json.loads(line.removeprefix("data: "))["waiting"]
+
+    run_id = await served.begin('call pay {"amount": 9}')
+    async with visitor(served, served.local_key.made()) as user:
+        while run_id not in (await user.get("/approvals")).text:
+            await asyncio.sleep(0.02)
+        async with aclosing(first_told(user)) as others, aclosing(first_told(user)) as news:
+            assert run_id in await anext(others)
+            allowed = {"call_id": f"{run_id}.1.0", "granted": True}
+            assert (await served.client.post(f"/v1/runs/{run_id}/approvals", json=allowed)).status_code == 200
+            assert run_id not in await anext(news)

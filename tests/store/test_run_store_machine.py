@@ -18,6 +18,7 @@ from toolfleet.orchestrator.store.journal import Journal, adopt, write_from_outs
 from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.packing import Packing
 from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.store.seen import SeenRuns
 from toolfleet.settings import Settings
 from toolfleet.supervision import Supervisor
 from toolfleet.wire import Seal
@@ -53,6 +54,7 @@ class StoreMachine(RuleBasedStateMachine):
     async def open(self):
         self.client: redis.asyncio.Redis = connect_async(self.settings)
         self.store = RunStore(self.client, self.settings, Seal(self.settings))
+        self.seen = SeenRuns(self.store)
         self.adopted = {name: [] for name in NAMES}
         self.leases = {
             name: Leases(
@@ -176,6 +178,10 @@ class StoreMachine(RuleBasedStateMachine):
         entries = self.runner.run(self.store.entries("m"))
         assert [entry.event for entry in entries] == self.accepted
         assert self.runner.run(self.store.load("m")).run == self.run
+
+    @invariant()
+    def whoever_has_read_it_before_reads_the_same(self):
+        assert self.runner.run(self.seen.load("m")) == self.runner.run(self.store.load("m"))
 
     @invariant()
     def its_head_says_the_same(self):

@@ -63,7 +63,7 @@ class Context:
 
     async def _theirs(self, task_id: str) -> Run | None:
         try:
-            run = (await self.door.looking.store.load(task_id)).run
+            run = (await self.door.looking.seen.load(task_id)).run
         except RunNotFound:
             return None
         return run if self.has(run) else None

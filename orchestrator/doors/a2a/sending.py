@@ -123,7 +123,7 @@ async def _begun(asked: Asked, params: SendMessageRequest, said: UserMessage) ->
         door.live.keep(task_id, live)
 
     followed = await door.followings.begin(task_id, start)
-    _must_be_of((await door.looking.store.load(task_id)).run, asked)  # of two at once, one has begun it
+    _must_be_of((await door.looking.seen.load(task_id)).run, asked)  # of two at once, one has begun it
     return followed
 
 
@@ -135,7 +135,7 @@ def _task_id(asked: Asked) -> str:
 
 async def _stored(asked: Asked, task_id: str) -> Run | None:
     try:
-        return (await asked.door.looking.store.load(task_id)).run
+        return (await asked.door.looking.seen.load(task_id)).run
     except RunNotFound:
         return None
 

@@ -65,17 +65,16 @@ class Standing:
 
 async def standing_of(door: Door, grant: Grant, task_id: str) -> Standing:
     """Return how a task stands. Raises RunNotFound, for another tenant's too, and StoreUnreachable."""
-    stored = await door.looking.store.load(task_id)
+    stored = await door.looking.seen.load(task_id)
     must_be_theirs(task_id, stored.run.terms.tenant, grant)
     return await standing_for(door, stored)
 
 
 async def standing_for(door: Door, stored: Stored) -> Standing:
     """Return the same of a run that was read already, whoever asks."""
-    store = door.looking.store
     updated_ms = int(stored.link.entry_id.partition("-")[0])
     if stored.run.state.is_terminal:
         return Standing(stored.run, updated_ms)
-    run = await with_approvals_below(store, stored.run)
+    run = await with_approvals_below(door.looking.seen, stored.run)
     questions = await door.looking.questions.of_run(run.run_id, tenant=run.terms.tenant)
     return Standing(run, updated_ms, tuple(questions))

@@ -90,7 +90,7 @@ async def _begun(door: Door, grant: Grant, request: Request, asked: RunAgentInpu
 
 async def _stored(door: Door, run_id: str) -> Run | None:
     try:
-        return (await door.looking.store.load(run_id)).run
+        return (await door.looking.seen.load(run_id)).run
     except RunNotFound:
         return None
 

@@ -19,6 +19,7 @@ from toolfleet.orchestrator.store.batches import Batches
 from toolfleet.orchestrator.store.run_pages import RunPages
 from toolfleet.orchestrator.store.run_states import RunStates
 from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.store.seen import SeenRuns
 from toolfleet.orchestrator.webhooks.desk import Webhooks
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -29,6 +30,7 @@ class Looking:
     """What looks at runs, calls and queues, and changes nothing."""
 
     store: RunStore
+    seen: SeenRuns
     pages: RunPages
     run_states: RunStates
     finder: Finder
@@ -48,6 +50,7 @@ class Looking:
         store = RunStore(client, settings, seal)
         return cls(
             store=store,
+            seen=SeenRuns(store),
             pages=RunPages(client, settings.keys, store),
             run_states=RunStates(client, settings.keys),
             finder=Finder(client, settings, seal, store),

@@ -50,6 +50,7 @@ from toolfleet.orchestrator.run.updates import (
     TextArrived,
 )
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.trees import Branch
@@ -234,7 +235,7 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through, r
     key = getattr(request.state, "derived_id", "")
     if (said := await _said(run_id, messages, asked, door, key=key, by=grant.who)) is not None:
         return json_of(said, HTTPStatus.ACCEPTED)
-    if (await door.looking.store.load(run_id)).run.state.is_terminal:  # else it is refused
+    if (await door.looking.seen.load(run_id)).run.state.is_terminal:  # else it is refused
         await door.usage.admit_run(grant, run_id, len(request.state.body))
     gone_on = await door.orchestrator.resume(run_id, messages, subject=grant.subject, by=grant.who)
     return json_of(gone_on, HTTPStatus.ACCEPTED)
@@ -253,7 +254,7 @@ async def _said(
     try:
         return await door.orchestrator.say(run_id, messages, interrupt=asked.interrupt, idempotency_key=key, by=by)
     except RunNotOpen:
-        now = (await door.looking.store.load(run_id)).run
+        now = (await door.looking.seen.load(run_id)).run
         if asked.if_ended == "refuse" or not now.state.is_terminal:
             raise
         return None
@@ -402,7 +403,8 @@ async def _of_another(source: Run, grant: Grant, door: Door, request: Request) -
 
 
 async def _load_visible(door: Door, run_id: str, grant: Grant) -> Run:
-    run = await door.orchestrator.get(run_id)
+    seen = door.looking.seen
+    run = await with_approvals_below(seen, (await seen.load(run_id)).run)
     must_be_theirs(run_id, run.terms.tenant, grant)
     return run
 

@@ -43,6 +43,10 @@ class EventStream(Response):
         self._farewell = farewell
         self._door = door
         self._events = events
+        self._turn = asyncio.Lock()
+        """Who has it sends one event to its end."""
+        self._taken_s: float | None = None
+        """When the client took the last piece of what is being sent; None while nothing is."""
         self.status_code = 200
         self.background = None
         self.body = b""
@@ -57,14 +61,10 @@ class EventStream(Response):
             left = asyncio.ensure_future(_until_left(receive))  # watched: awaited below
             self._door.streams.add(pump)
             try:
-                while not pump.done() and not left.done():
-                    done, _ = await asyncio.wait(
-                        {pump, left}, timeout=self._door.options.ping_s, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    if not done:
-                        await self._send(send, PING)
-            except TimeoutError:
-                log.info("listener_dropped", path=scope["path"])
+                await self._watch(send, pump, left)
+            except TimeoutError as error:
+                self._tell(error, scope)
+                return
             finally:
                 self._door.streams.discard(pump)
                 for task in (pump, left):
@@ -76,16 +76,36 @@ class EventStream(Response):
                 farewell = self._farewell() if pump.cancelled() and self._door.is_closing else b""
                 await send({"type": "http.response.body", "body": farewell})
 
+    async def _watch(self, send: Send, pump: asyncio.Task[None], left: asyncio.Future[None]) -> None:
+        """Return when nothing more is sent, with pings meanwhile. Raises TimeoutError where the client takes nothing.
+
+        One timer for all events: one for each would cost as much as to send it.
+        """
+        options, loop = self._door.options, asyncio.get_running_loop()
+        said_s = loop.time()
+        while not pump.done() and not left.done():
+            looks_again_s = min(options.ping_s, options.send_timeout_s)
+            await asyncio.wait({pump, left}, timeout=looks_again_s, return_when=asyncio.FIRST_COMPLETED)
+            if self._taken_s is not None and loop.time() - self._taken_s >= options.send_timeout_s:
+                raise TimeoutError
+            if not self._turn.locked() and loop.time() - said_s >= options.ping_s:
+                said_s = loop.time()
+                async with asyncio.timeout(options.send_timeout_s):
+                    await self._send(send, PING)
+
     async def _pump(self, send: Send) -> None:
         async for event in self._events:
             await self._send(send, event)
 
     async def _send(self, send: Send, body: bytes) -> None:
-        # In pieces: of a large event only as much as the client takes is copied to its connection.
-        for start in range(0, len(body), PIECE_BYTES):
-            async with asyncio.timeout(self._door.options.send_timeout_s):
+        time = asyncio.get_running_loop().time
+        async with self._turn:
+            # In pieces: of a large event only as much as the client takes is copied to its connection.
+            for start in range(0, len(body), PIECE_BYTES):
+                self._taken_s = time()
                 piece = body[start : start + PIECE_BYTES]
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+            self._taken_s = None
 
     def _tell(self, error: BaseException, scope: Scope) -> None:
         """Log an error. A stream that has begun has no status left for it: it breaks off, and the client comes back."""

@@ -39,6 +39,10 @@ Pieces = dict[str, str]
 """Parts of a page by the id of the element that each replaces."""
 
 
+Render = Callable[[], Coroutine[Any, Any, tuple[Pieces, bool]]]
+"""Renders the pieces of a run, and tells whether there will be others."""
+
+
 class LiveRun:
     """One run that somebody has open: its newest pieces, and who waits for newer ones."""
 
@@ -46,30 +50,41 @@ class LiveRun:
         self.pieces: Pieces = {}
         self.version = 0
         self.versions: dict[str, int] = {}
+        self.news = asyncio.Event()
+        """Set when it should be looked at."""
+        self.looks = 0
+        """How many have begun."""
         self.changed = asyncio.Condition()
         self.viewers = 0
         self.is_over = False
         self.task: asyncio.Task[None] | None = None
+        self._looked = 0
+        """The last one of which the pieces were taken."""
 
-    async def take(self, pieces: Pieces, *, is_over: bool) -> None:
-        """Take what was rendered, and wake those who wait if any of it is new."""
+    async def look(self, render: Render) -> None:
+        """Render it, and wake those who wait."""
+        self.looks = number = self.looks + 1
+        pieces, self.is_over = await render()
         fresh = {name: text for name, text in pieces.items() if self.pieces.get(name) != text}
-        if not fresh and is_over == self.is_over:
-            return
-        self.version += 1
-        self.versions |= dict.fromkeys(fresh, self.version)
-        self.pieces |= fresh
-        self.is_over = is_over
+        if fresh:
+            self.version += 1
+            self.versions |= dict.fromkeys(fresh, self.version)
+            self.pieces |= fresh
+        self._looked = number
         async with self.changed:
             self.changed.notify_all()
+
+    async def next_look(self) -> None:
+        """Return when it was looked at, which begins after this; what is over does not change."""
+        number = self.looks + 1
+        self.news.set()
+        async with self.changed:
+            while self._looked < number and not self.is_over:
+                await self.changed.wait()
 
     def since(self, version: int) -> Pieces:
         """Return the pieces that are newer than a version."""
         return {name: self.pieces[name] for name, at in self.versions.items() if at > version}
-
-
-Render = Callable[[], Coroutine[Any, Any, tuple[Pieces, bool]]]
-"""Renders the pieces of a run, and tells whether there will be others."""
 
 
 class LiveRuns:
@@ -88,11 +103,13 @@ class LiveRuns:
     async def follow(
         self, run_id: str, *, call_id: str = "", with_payloads: bool, render: Render, is_of_run: bool = True
     ) -> AsyncGenerator[Pieces, None]:
-        """Yield what has changed of a run, or of a call of it, from how it stands now, until there is nothing more.
+        """Yield how a run, or a call of it, stands now, and then what has changed, until there is nothing more.
 
         What is not of a run (`is_of_run`) has a name of its own in the place of its id, and is looked at now and then.
         """
         async with self._opened(run_id, call_id, render, with_payloads=with_payloads, is_of_run=is_of_run) as live:
+            # What others were shown may be older than the page that this one has, and show as open what was decided.
+            await live.next_look()
             version = 0
             while True:
                 async with live.changed:
@@ -126,7 +143,7 @@ class LiveRuns:
 
     async def _keep(self, run_id: str, live: LiveRun, render: Render) -> None:
         """Render a run whenever there is news of it, and now and then while calls are open."""
-        news = asyncio.Event()
+        news = live.news
         listening = asyncio.create_task(self._listen(run_id, news))  # watched: cancelled below
         try:
             while not live.is_over:
@@ -134,8 +151,7 @@ class LiveRuns:
                 try:
                     async with self._reading:
                         began_s = time.perf_counter()
-                        pieces, is_over = await render()
-                        await live.take(pieces, is_over=is_over)
+                        await live.look(render)
                         await asyncio.sleep(time.perf_counter() - began_s)
                 except ToolfleetError as error:
                     log.info("run_not_shown", run_id=run_id, error=type(error).__name__)

@@ -62,8 +62,8 @@ class EventStream(Response):
             self._door.streams.add(pump)
             try:
                 await self._watch(send, pump, left)
-            except TimeoutError as error:
-                self._tell(error, scope)
+            except TimeoutError as late:
+                self._tell(late, scope)
                 return
             finally:
                 self._door.streams.discard(pump)

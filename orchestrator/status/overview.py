@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import redis.asyncio
 
@@ -19,21 +19,15 @@ from toolfleet.log_lines import trace_id_of
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.queue_position import QueuePosition
-from toolfleet.orchestrator.run.events import (
-    CallRecord,
-    CallsBack,
-    CallsSent,
-    RunStopped,
-    SlowResultDelivered,
-)
+from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
 from toolfleet.orchestrator.status.call_reader import AskedCall, CallReader, FoundCall, handle_of
 from toolfleet.orchestrator.status.call_standing import CallStanding, JobStanding
 from toolfleet.orchestrator.status.holding import HeldBy, Holders, waits_for
-from toolfleet.orchestrator.store.history import Entry
 from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.store.seen import CallTimes, SeenRuns
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -56,8 +50,12 @@ class RunOverview:
 class Overview:
     """Tells how runs and calls stand."""
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> None:
+    def __init__(
+        self, client: redis.asyncio.Redis, settings: Settings, seal: Seal, seen: SeenRuns | None = None
+    ) -> None:
+        """`seen`: what others read with as well."""
         self._store = RunStore(client, settings, seal)
+        self._seen = seen or SeenRuns(self._store)
         self._catalog = Catalog(client, settings)
         self._calls = CallReader(client, settings, seal)
         self._holders = Holders(client, settings)
@@ -65,7 +63,7 @@ class Overview:
     async def run(self, run_id: str) -> RunOverview:
         """A run and its calls. Raises RunNotFound, StoreUnreachable."""
         run, times, tail = await self._read(run_id)
-        run = await with_approvals_below(self._store, run)
+        run = await with_approvals_below(self._seen, run)
         return RunOverview(
             run=run,
             calls=await self._standings(run, run.calls, times),
@@ -102,7 +100,7 @@ class Overview:
             rows += [row for row in await self._standings(run, some, times) if wanted.includes(row)]
         return CallPage.of(run.calls, rows, wanted.limit)
 
-    async def _standings(self, run: Run, calls: Sequence[CallRecord], times: _Times) -> tuple[CallStanding, ...]:
+    async def _standings(self, run: Run, calls: Sequence[CallRecord], times: CallTimes) -> tuple[CallStanding, ...]:
         found = await self._calls.read([AskedCall.of(call, priority=run.terms.priority) for call in calls])
         await self._catalog.offered()
         positions = [each.queue_position for each in found.values()]
@@ -121,10 +119,10 @@ class Overview:
                 return standing
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _read(self, run_id: str) -> tuple[Run, _Times, int]:
+    async def _read(self, run_id: str) -> tuple[Run, CallTimes, int]:
         """The run, the times of its calls, and how many entries behind it are no part of it."""
-        stored, entries = await self._store.history(run_id)
-        return stored.run, _times(entries), len(stored.tail)
+        stored, times = await self._seen.read(run_id)
+        return stored.run, times, len(stored.tail)
 
     async def _bare(self, call_id: str) -> CallStanding:
         found = (await self._calls.read([AskedCall(call_id)]))[call_id]
@@ -141,27 +139,6 @@ class Overview:
             job=_job_standing(found.job),
             result=found.result,
         ).masked(self._catalog.in_version(record.tool, record.version) if record else None)
-
-
-class _Times(NamedTuple):
-    """When calls were sent, and when it was written down that they had ended, by call id; and the newest event."""
-
-    sent_unix_s: dict[str, float]
-    back_unix_s: dict[str, float]
-    changed_unix_s: float
-
-
-def _times(entries: Sequence[Entry]) -> _Times:
-    times = _Times({}, {}, unix_s(entries[-1]))
-    for entry in entries:
-        match entry.event:
-            case CallsSent(deadlines_unix_s=sent):
-                times.sent_unix_s.update(dict.fromkeys(sent, unix_s(entry)))
-            case CallsBack(results=results, fetched=fetched):
-                times.back_unix_s.update(dict.fromkeys([*results, *fetched], unix_s(entry)))
-            case SlowResultDelivered(results=results) | RunStopped(results=results):
-                times.back_unix_s.update(dict.fromkeys(results, unix_s(entry)))
-    return times
 
 
 def _held_by(position: QueuePosition | None, holders: Mapping[str, HeldBy]) -> HeldBy | None:
@@ -185,13 +162,8 @@ def _took_s(from_unix_s: float | None, to_unix_s: float | None) -> float | None:
     return None if from_unix_s is None or to_unix_s is None else round(max(0.0, to_unix_s - from_unix_s), 4)
 
 
-def unix_s(entry: Entry) -> float:
-    """When an event was stored, by the server's clock: its id begins with it."""
-    return int(entry.id.partition("-")[0]) / 1000
-
-
 def _standing(
-    run: Run, call: CallRecord, times: _Times, found: FoundCall, holders: Mapping[str, HeldBy]
+    run: Run, call: CallRecord, times: CallTimes, found: FoundCall, holders: Mapping[str, HeldBy]
 ) -> CallStanding:
     sent_unix_s = times.sent_unix_s.get(call.call_id)
     attempt = found.result.attempt if found.result else None

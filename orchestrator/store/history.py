@@ -27,6 +27,11 @@ class Entry(NamedTuple):
     event: RunStarted | RunEvent
     link: Link
 
+    @property
+    def at_unix_s(self) -> float:
+        """When it was stored, by the server's clock: its id begins with it."""
+        return int(self.id.partition("-")[0]) / 1000
+
 
 class Read(NamedTuple):
     """What was read of a run: the entries that are believed, and the raw ones behind them that are not."""

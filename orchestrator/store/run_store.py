@@ -261,15 +261,21 @@ class RunStore:
 
     async def load_since(self, run_id: str, seen: Stored) -> Stored:
         """The same for whoever has read it before: no more is read than what is new. Raises as `load`."""
+        found = await self.history_since(run_id, seen)
+        return found[0] if found is not None else await self.load(run_id)
+
+    async def history_since(self, run_id: str, seen: Stored) -> tuple[Stored, list[Entry]] | None:
+        """The same with the events since then; None where all has to be read. Raises NewerVersion, StoreUnreachable."""
         at = seen.link
         found = cast("list[StreamEntry]", await self._client.xrange(self._keys.run(run_id), min=at.entry_id))
         raw = [RawEntry.read(entry_id, fields) for entry_id, fields in found]
         # The same seal speaks for the same history, also where that is one pack by now.
         if raw and (raw[0].id, raw[0].seal) == (at.entry_id, at.seal):
-            now = followed(seen, read(self._seal, run_id, at, raw[1:]).entries, raw[1:])
+            entries = read(self._seal, run_id, at, raw[1:]).entries
+            now = followed(seen, entries, raw[1:])
             if not now.tail:
-                return now
-        return await self.load(run_id)
+                return now, entries
+        return None
 
     async def history(self, run_id: str) -> tuple[Stored, list[Entry]]:
         """The same, with the events. Raises as `load`."""

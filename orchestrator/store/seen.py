@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
 
-from toolfleet.orchestrator.errors import RunNotBelieved, RunNotFound
-from toolfleet.orchestrator.store.history import Stored
+from toolfleet.orchestrator.run.events import CallsBack, CallsSent, RunStopped, SlowResultDelivered
+from toolfleet.orchestrator.store.history import Entry, Stored
 from toolfleet.orchestrator.store.run_store import RunStore
 
 KEPT_BYTES: Final = 16 * 1024 * 1024
 """Of their entries; the records that these are read into take two or three times as much."""
+
+
+class CallTimes(NamedTuple):
+    """When calls were sent, and when it was written down that they had ended, by call id; and the newest event."""
+
+    sent_unix_s: dict[str, float]
+    back_unix_s: dict[str, float]
+    changed_unix_s: float
+
+    def after(self, entries: Sequence[Entry]) -> Self:
+        """Return them with these entries behind."""
+        sent_unix_s, back_unix_s = dict(self.sent_unix_s), dict(self.back_unix_s)
+        for entry in entries:
+            match entry.event:
+                case CallsSent(deadlines_unix_s=sent):
+                    sent_unix_s.update(dict.fromkeys(sent, entry.at_unix_s))
+                case CallsBack(results=results, fetched=fetched):
+                    back_unix_s.update(dict.fromkeys([*results, *fetched], entry.at_unix_s))
+                case SlowResultDelivered(results=results) | RunStopped(results=results):
+                    back_unix_s.update(dict.fromkeys(results, entry.at_unix_s))
+        changed_unix_s = entries[-1].at_unix_s if entries else self.changed_unix_s
+        return self._replace(sent_unix_s=sent_unix_s, back_unix_s=back_unix_s, changed_unix_s=changed_unix_s)
+
+
+NO_TIMES: Final = CallTimes({}, {}, 0.0)
+
+
+class Seen(NamedTuple):
+    """A run as it was read."""
+
+    stored: Stored
+    times: CallTimes
 
 
 class SeenRuns:
@@ -19,21 +52,28 @@ class SeenRuns:
     def __init__(self, store: RunStore, *, kept_bytes: int = KEPT_BYTES) -> None:
         self._store = store
         self._kept_bytes = kept_bytes
-        self._seen: OrderedDict[str, Stored] = OrderedDict()
+        self._seen: OrderedDict[str, Seen] = OrderedDict()
         """The one that was asked for last stands last."""
         self._bytes = 0
 
     async def load(self, run_id: str) -> Stored:
         """Read a run as it stands now. Raises as `RunStore.load`."""
+        return (await self.read(run_id)).stored
+
+    async def read(self, run_id: str) -> Seen:
+        """The same, with the times of its calls. Raises as `load`."""
         seen = self._seen.get(run_id)
-        try:
-            found = await (self._store.load(run_id) if seen is None else self._store.load_since(run_id, seen))
-        except (RunNotFound, RunNotBelieved):
+        news = None if seen is None else await self._store.history_since(run_id, seen.stored)
+        if seen is None or news is None:
             self._forget(run_id)
-            raise
-        self._forget(run_id)
+            stored, entries = await self._store.history(run_id)
+            found = Seen(stored, NO_TIMES.after(entries))
+        else:
+            stored, entries = news
+            found = Seen(stored, seen.times.after(entries) if entries else seen.times)
+        self._forget(run_id)  # others may have read it meanwhile
         self._seen[run_id] = found
-        self._bytes += found.size_bytes
+        self._bytes += stored.size_bytes
         while self._bytes > self._kept_bytes:
             self._forget(next(iter(self._seen)))
         return found
@@ -41,4 +81,4 @@ class SeenRuns:
     def _forget(self, run_id: str) -> None:
         seen = self._seen.pop(run_id, None)
         if seen is not None:
-            self._bytes -= seen.size_bytes
+            self._bytes -= seen.stored.size_bytes

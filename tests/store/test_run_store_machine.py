@@ -181,6 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def whoever_has_read_it_before_reads_the_same(self):
+        assert self.runner.run(self.seen.read("m")) == self.runner.run(SeenRuns(self.store).read("m"))
         assert self.runner.run(self.seen.load("m")) == self.runner.run(self.store.load("m"))
 
     @invariant()

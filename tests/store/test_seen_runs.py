@@ -44,6 +44,23 @@ async def test_what_was_read_is_not_read_again(store, client, settings):
         await store.load("m")
 
 
+async def test_the_times_of_calls_are_those_that_a_first_reader_is_told(store):
+    journal, seen = await begun(store), SeenRuns(store)
+    await journal.append(machine.reply(2, 0))
+    before = await seen.read("m")
+    owed = [call.call_id for call in journal.run.calls_owed]
+    await journal.append(machine.sent(owed, []))
+    sent = await seen.read("m")
+    await journal.append(machine.back(journal.run, owed[:1], "returned"))
+    back = await seen.read("m")
+    assert (list(sent.times.sent_unix_s), list(back.times.back_unix_s)) == (owed, owed[:1])
+    assert (
+        before.times.sent_unix_s == before.times.back_unix_s == sent.times.back_unix_s == {}
+    )  # what was told before has not changed
+    assert before.times.changed_unix_s <= sent.times.changed_unix_s <= back.times.changed_unix_s
+    assert await SeenRuns(store).read("m") == back == await seen.read("m")
+
+
 async def test_who_waits_for_the_end_of_a_run_reads_each_entry_once(store, client, settings):
     journal, heard = await begun(store), asyncio.Queue()
     await journal.append(machine.reply(1, 0))

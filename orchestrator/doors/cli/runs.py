@@ -34,7 +34,7 @@ from toolfleet.orchestrator.doors.cli.wording import moment, plural, span
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.status.overview import RunOverview, unix_s
+from toolfleet.orchestrator.status.overview import RunOverview
 from toolfleet.orchestrator.store.forking import after_turn
 from toolfleet.orchestrator.store.history import Entry
 from toolfleet.orchestrator.store.run_store import Head
@@ -252,7 +252,7 @@ async def _events(session: Session, beginning: str, *, follow: bool, as_json: bo
             if as_json:
                 print_json(_facts(entry))
             else:
-                at = unix_s(entry)
+                at = entry.at_unix_s
                 console.print(f"{moment(at)}.{int(at * 1000) % 1000:03} {narrated(entry.event)}")
 
 
@@ -267,7 +267,7 @@ async def _told(session: Session, run_id: str, *, follow: bool) -> AsyncGenerato
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
-    return {"id": entry.id, "at_unix_s": unix_s(entry), **entry.event.model_dump(mode="json")}
+    return {"id": entry.id, "at_unix_s": entry.at_unix_s, **entry.event.model_dump(mode="json")}
 
 
 def _listed(heads: Sequence[Head]) -> Listing:

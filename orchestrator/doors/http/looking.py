@@ -48,13 +48,14 @@ class Looking:
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
         """Make them all for one connection."""
         store = RunStore(client, settings, seal)
+        seen = SeenRuns(store)
         return cls(
             store=store,
-            seen=SeenRuns(store),
+            seen=seen,
             pages=RunPages(client, settings.keys, store),
             run_states=RunStates(client, settings.keys),
             finder=Finder(client, settings, seal, store),
-            overview=Overview(client, settings, seal),
+            overview=Overview(client, settings, seal, seen),
             trees=Trees(store),
             approvals=Approvals(client, settings.keys, store),
             questions=Questions(client, settings, seal, store),

@@ -36,7 +36,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import RunOverview, unix_s
+from toolfleet.orchestrator.status.overview import RunOverview
 from toolfleet.orchestrator.status.questions import AwaitedAnswer
 from toolfleet.orchestrator.store.history import Entry
 
@@ -118,7 +118,7 @@ class RunSight:
     @cached_property
     def ended_unix_s(self) -> float | None:
         """When it ended; None while it goes on."""
-        return unix_s(self.entries[-1]) if self.run.state.is_terminal else None
+        return self.entries[-1].at_unix_s if self.run.state.is_terminal else None
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -134,9 +134,9 @@ class RunSight:
     @cached_property
     def axis(self) -> Axis:
         """The scale of its timeline."""
-        starts_s = unix_s(self.entries[0])
+        starts_s = self.entries[0].at_unix_s
         ends = [stretch.to_s for row in self.rows for stretch in row.stretches]
-        return axis_of(self.rows, starts_s, max([unix_s(self.entries[-1]), *ends]))
+        return axis_of(self.rows, starts_s, max([self.entries[-1].at_unix_s, *ends]))
 
     def drawn(self, rows: Sequence[Row]) -> list[Row]:
         """Return rows with their bars."""
@@ -168,20 +168,20 @@ class RunSight:
                         if approval.arguments
                         else "approved"
                     )
-                    found.append((unix_s(entry), approval.by, f"{verb} {call_id}"))
+                    found.append((entry.at_unix_s, approval.by, f"{verb} {call_id}"))
                 case RunStopped(by=by) if by:
-                    found.append((unix_s(entry), by, "ended the run"))
+                    found.append((entry.at_unix_s, by, "ended the run"))
                 case MessagesSaid(by=by, interrupt=interrupt):
-                    found.append((unix_s(entry), by, "interrupted, and said more" if interrupt else "said more"))
+                    found.append((entry.at_unix_s, by, "interrupted, and said more" if interrupt else "said more"))
                 case RunResumed(by=by):
-                    found.append((unix_s(entry), by, "let the run go on"))
+                    found.append((entry.at_unix_s, by, "let the run go on"))
                 case CallCancelRequested(call_id=call_id, by=by):
-                    found.append((unix_s(entry), by, f"cancelled {call_id}"))
+                    found.append((entry.at_unix_s, by, f"cancelled {call_id}"))
                 case QuestionAnswered(call_id=call_id, answered=answered):
                     verb = "answered" if answered.answer is not None else "declined to answer"
-                    found.append((unix_s(entry), answered.by, f"{verb} {call_id}"))
+                    found.append((entry.at_unix_s, answered.by, f"{verb} {call_id}"))
                 case RunStarted(by=by) if by:
-                    found.append((unix_s(entry), by, "began the run"))
+                    found.append((entry.at_unix_s, by, "began the run"))
         return found
 
     @cached_property

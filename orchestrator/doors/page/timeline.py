@@ -24,7 +24,6 @@ from toolfleet.orchestrator.run.events import (
 )
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import unix_s
 from toolfleet.orchestrator.store.history import Entry
 
 MIN_BAR: Final = 4.0
@@ -86,7 +85,7 @@ class _Moments:
 def _moments(entries: Sequence[Entry]) -> _Moments:
     found = _Moments()
     for entry in entries:
-        found.ends_s = at_s = unix_s(entry)
+        found.ends_s = at_s = entry.at_unix_s
         match entry.event:
             case RunStarted() | RunResumed() | SlowResultDelivered():
                 found.thinks_since_s = found.thinks_since_s or at_s
@@ -126,7 +125,7 @@ def rows_of(
     moments = _moments(entries)
     for entry in entries:
         if isinstance(said := entry.event, QuestionAnswered) and said.answered.asked_unix_s:
-            moments.asked[said.call_id].append((said.answered.asked_unix_s, unix_s(entry)))
+            moments.asked[said.call_id].append((said.answered.asked_unix_s, entry.at_unix_s))
     for call_id, since_s in asked_s:
         moments.asked[call_id].append((since_s, now_s))
     by_turn: dict[int, list[CallStanding]] = {}

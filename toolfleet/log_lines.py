@@ -24,6 +24,10 @@ TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-
 """As W3C Trace Context has it."""
 
 
+A_CAUSE: Final = re.compile(r"\w+\((['\"])(.*)\1\)", re.DOTALL)
+"""An exception with one text, as `repr` shows it."""
+
+
 class Lines(logging.Formatter):
     """Lines for a person, in which nothing is a command to the terminal."""
 
@@ -60,7 +64,8 @@ def with_cause(record: logging.LogRecord) -> bool:
     """Have a record of stamina's say what is tried again, and when, which it tells in attributes alone. A filter."""
     cause, wait_s = (record.__dict__.get(f"stamina.{name}") for name in ("caused_by", "wait_for"))
     if cause is not None and record.args in (None, ()):
-        record.msg, record.args = "%s: again in %s s", (cause, wait_s)
+        said = A_CAUSE.fullmatch(str(cause))
+        record.msg, record.args = "%s: again in %s s", (said[2] if said else cause, wait_s)
     return True
 
 

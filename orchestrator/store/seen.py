@@ -10,8 +10,12 @@ from toolfleet.orchestrator.run.events import CallsBack, CallsSent, RunStopped, 
 from toolfleet.orchestrator.store.history import Entry, Stored
 from toolfleet.orchestrator.store.run_store import RunStore
 
-KEPT_BYTES: Final = 16 * 1024 * 1024
-"""Of their entries; the records that these are read into take two or three times as much."""
+KEPT_BYTES: Final = 32 * 1024 * 1024
+"""What may be kept, about, in each process."""
+
+_RUN_BYTES: Final = 5_000
+_OF_ENTRIES: Final = 3
+"""What a run takes, measured: so much, and so many times its entries."""
 
 
 class CallTimes(NamedTuple):
@@ -72,8 +76,9 @@ class SeenRuns:
             stored, entries = news
             found = Seen(stored, seen.times.after(entries) if entries else seen.times)
         self._forget(run_id)  # others may have read it meanwhile
-        self._seen[run_id] = found
-        self._bytes += stored.size_bytes
+        if _size(stored) <= self._kept_bytes:  # else it would put all others out
+            self._seen[run_id] = found
+            self._bytes += _size(stored)
         while self._bytes > self._kept_bytes:
             self._forget(next(iter(self._seen)))
         return found
@@ -81,4 +86,8 @@ class SeenRuns:
     def _forget(self, run_id: str) -> None:
         seen = self._seen.pop(run_id, None)
         if seen is not None:
-            self._bytes -= seen.stored.size_bytes
+            self._bytes -= _size(seen.stored)
+
+
+def _size(stored: Stored) -> int:
+    return _RUN_BYTES + _OF_ENTRIES * stored.size_bytes

@@ -27,8 +27,14 @@ SEEN = {
 }
 
 
+LEFT: list[bytes] = []
+
+
 async def echo(scope, receive, send):
-    """Answers what it was asked. `/slow` begins an answer and ends it later, `/early` answers without the body."""
+    """Answers what it was asked. `/slow` begins an answer and ends it later, `/early` answers without the body.
+
+    `/stream` goes on until its client has left, which it notes.
+    """
     if scope["type"] == "lifespan":
         for _ in range(2):
             await send({"type": (await receive())["type"] + ".complete"})
@@ -38,6 +44,13 @@ async def echo(scope, receive, send):
         await send({"type": "http.response.body", "body": b"begun", "more_body": True})
         await asyncio.sleep(2 * HEAD_TIMEOUT_S)
         await send({"type": "http.response.body", "body": b"ended"})
+        return
+    if scope["path"] == "/stream":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        LEFT.append(scope["query_string"])
         return
     body, more = b"", scope["path"] != "/early"
     while more:
@@ -150,6 +163,36 @@ async def test_who_sends_more_than_may_wait_gets_answers_to_those(port):
     assert len(found) == 1 + MAX_PIPELINED
 
 
+@pytest.mark.parametrize("behind", [GET, 5 * POST, CHUNKED.replace(b"5\r\nhello", b"xx\r\nhello")])
+async def test_a_request_hears_that_its_client_has_left_though_it_has_sent_others(port, behind):
+    async with connected(port) as (reader, writer):
+        writer.write(b"GET /stream?%d HTTP/1.1\r\n" % len(behind) + HOST + b"\r\n" + behind)
+        await reader.readuntil(b"begun")
+    async with asyncio.timeout(10):
+        while b"%d" % len(behind) not in LEFT:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_request_that_we_do_not_read_yet_is_not_late(port):
+    """The second one has the reading paused: of the third one half is read, and its time does not run."""
+    async with connected(port) as (reader, writer):
+        writer.write(SLOW + GET + POST[:30])
+        await asyncio.sleep(1.5 * HEAD_TIMEOUT_S)
+        writer.write(POST[30:])
+        assert await one_answer(reader) == (200, "begunended")
+        assert paths([await one_answer(reader) for _ in range(2)]) == ["/1", "/2"]
+
+
+async def test_a_client_of_http_1_0_is_sent_no_chunks(port):
+    async with connected(port) as (reader, writer):
+        writer.write(b"GET /slow HTTP/1.0\r\n\r\n")
+        head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
+        assert (b"transfer-encoding" in head, body) == (False, b"begunended")
+    async with connected(port) as (reader, writer):
+        writer.write(b"GET /1 HTTP/1.0\r\n\r\n")
+        assert paths([await one_answer(reader)]) == ["/1"]
+
+
 async def test_an_empty_line_between_requests_is_skipped(port):
     """Some clients end a body with one."""
     async with connected(port) as (reader, writer):
@@ -179,6 +222,28 @@ async def test_a_head_that_is_too_large_is_refused(port, sent):
     assert json.loads(body)["detail"] == f"a head has at most {MAX_HEAD_BYTES} bytes"
 
 
+async def test_a_body_in_many_small_chunks_is_no_large_head(port):
+    head = CHUNKED[: CHUNKED.index(b"5\r\n")].replace(HOST, HOST + b"connection: close\r\n")
+    async with connected(port) as (reader, writer):
+        writer.write(head)
+        for _ in range(4000):  # in segments of their own: each holds nothing but the size of a chunk, or its end
+            for piece in (b"10\r\n", 16 * b"x", b"\r\n"):
+                writer.write(piece)
+                await asyncio.sleep(0)
+        writer.write(b"0\r\n\r\n")
+        status, body = await one_answer(reader)
+    assert (status, len(json.loads(body)[4])) == (200, 4000 * 16)
+
+
+async def test_a_head_in_small_pieces_may_be_as_large_as_at_once(port):
+    head = b"GET /1 HTTP/1.1\r\n" + HOST + b"x: " + 60_000 * b"a" + b"\r\nconnection: close\r\n\r\n"
+    async with connected(port) as (reader, writer):
+        for start in range(0, len(head), 1400):
+            writer.write(head[start : start + 1400])
+            await asyncio.sleep(0.002)
+        assert paths([await one_answer(reader)]) == ["/1"]
+
+
 async def test_a_head_that_is_just_small_enough_is_read(port):
     head = b"GET /1 HTTP/1.1\r\n" + HOST + b"x: " + (MAX_HEAD_BYTES - 100) * b"a" + b"\r\nconnection: close\r\n\r\n"
     assert paths(await answers(port, head[:30_000], head[30_000:])) == ["/1"]
@@ -195,6 +260,7 @@ REFUSED = {
     "a length and chunks": (CHUNKED.replace(HOST, HOST + b"content-length: 5\r\n"), 400),
     "a length that is none": (POST.replace(b"content-length: 5", b"content-length: +5"), 400),
     "a chunk without size": (CHUNKED.replace(b"5\r\nhello", b"xx\r\nhello"), 400),
+    "a body that is packed": (CHUNKED.replace(b": chunked", b": gzip, chunked"), 501),
     "a zero byte": (GET.replace(HOST, HOST + b"x: a\x00b\r\n"), 400),
     "a folded header": (GET.replace(HOST, HOST + b"x: a\r\n b\r\n"), 400),
     "a space before the colon": (GET.replace(HOST, b"host : a\r\n"), 400),
@@ -263,5 +329,7 @@ async def test_a_body_that_ends_after_the_answer_leaves_the_connection_for_the_n
     async with connected(port) as (reader, writer):
         writer.write(b"POST /early HTTP/1.1\r\n" + HOST + b"content-length: 5\r\n\r\n")
         assert paths([await one_answer(reader)]) == ["/early"]
-        writer.write(b"hello" + GET)
+        writer.write(b"hello")
+        await asyncio.sleep(1.5 * HEAD_TIMEOUT_S)  # it rests, as after any request
+        writer.write(GET)
         assert paths([await one_answer(reader)]) == ["/1"]

@@ -145,3 +145,20 @@ async def test_a_connection_that_is_kept_sends_an_answer_at_once():
         assert await connected
         writer.close()
         await writer.wait_closed()
+
+
+async def test_who_has_no_answer_when_the_server_gives_up_is_told_so(http_fleet):
+    async with api_of(http_fleet.settings) as api:
+        api.server.config.timeout_graceful_shutdown = 1
+        waiting = asyncio.create_task(
+            api.client.post("/v1/tools/wait/call", json={"arguments": {"seconds": 60}, "patience_s": 50})
+        )
+        async with asyncio.timeout(20):
+            while not api.server.server_state.tasks:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            api.server.should_exit = True
+            answer = await waiting
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:toolfleet:problem:stopping")
+    assert answer.headers["retry-after"] == "2"
+    assert "x-request-id" in answer.headers

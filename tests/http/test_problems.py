@@ -68,3 +68,12 @@ async def test_a_full_redis_is_503_with_when_to_come_again(settings):
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "2"), answer.text
         finally:
             await api.door.client.config_set("maxmemory", "0")
+
+
+async def test_a_body_that_does_not_say_what_it_is_is_told_how_to(settings):
+    """What curl sends with `-d` alone."""
+    async with api_of(settings) as api:
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        refused = await api.client.post("/v1/runs", content=b'{"question": "?"}', headers=form)
+    assert refused.status_code == 422
+    assert refused.json()["detail"].startswith("send the body with `content-type: application/json`; it came as appl")

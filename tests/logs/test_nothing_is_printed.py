@@ -135,7 +135,7 @@ def test_what_is_tried_again_is_logged_with_its_cause(run):
     ended = run(A_COMMAND_THAT_TRIES_AGAIN, capture_output=True, text=True)
     [tried] = map(json.loads, ended.stderr.splitlines())
     assert (tried["logger"], tried["level"]) == ("stamina", "warning")
-    assert re.fullmatch(r"StoreUnreachable\('the server is away'\): again in [0-9.]+ s", tried["message"])
+    assert re.fullmatch(r"the server is away: again in [0-9.]+ s", tried["message"])
 
 
 def test_an_unknown_level_is_refused_with_those_there_are():

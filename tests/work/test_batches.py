@@ -141,7 +141,8 @@ class OldServer:
         body += message["body"]
         self.paths.append(scope["path"])
         if scope["path"].endswith("/batch"):
-            await self._answer(send, self.batch_status, {"detail": "no"})
+            problem = {"type": "urn:toolfleet:problem:not-found", "detail": "no"}
+            await self._answer(send, self.batch_status, problem if self.batch_status == 404 else {})
         else:
             await asyncio.sleep(0.05)
             await self._answer(send, 200, {"call_id": json.loads(body)["offer"], "attempt": "x", "lease_s": 1.0})
@@ -158,9 +159,8 @@ async def acked(client, count, for_s=5.0):
     )
 
 
-@pytest.mark.parametrize("status", [404, 405])
-async def test_X5_a_server_that_knows_no_batches_is_asked_for_one_once(status):
-    server = OldServer(status)
+async def test_X5_a_server_that_knows_no_batches_is_asked_for_one_once():
+    server = OldServer()
     async with served(server) as (url, _):
         client = WorkClient(url, "tf_key")
         for _ in range(3):
@@ -170,7 +170,19 @@ async def test_X5_a_server_that_knows_no_batches_is_asked_for_one_once(status):
     assert server.paths.count("/v1/work/ack") == 15
 
 
-@pytest.mark.parametrize(("status", "raised"), [(503, Unreachable), (429, Unreachable), (403, KeyRefused)])
+async def test_X5_what_a_proxy_refuses_says_nothing_of_the_server():
+    server = OldServer(413)
+    async with served(server) as (url, _):
+        client = WorkClient(url, "tf_key")
+        for _ in range(2):
+            assert [each.call_id for each in await acked(client, 2)] == ["0", "1"]
+        await client.aclose()
+    assert server.paths.count("/v1/work/batch") == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "raised"), [(200, Unreachable), (503, Unreachable), (429, Unreachable), (403, KeyRefused)]
+)
 async def test_X5_a_batch_that_is_refused_as_any_request_would_be_is_not_sent_in_pieces(status, raised):
     server = OldServer(status)
     async with served(server) as (url, _):
@@ -242,6 +254,22 @@ async def test_a_batch_has_no_more_bytes_and_no_more_items_than_it_may():
     line.sent.clear()
     await asyncio.gather(*said(Batches(line.send, max_bytes=10_000), *([b"1"] * (MAX_CALLS + 1))))
     assert [len(each) for each in line.sent] == [MAX_CALLS, 1]
+
+
+async def test_too_few_answers_leave_nobody_waiting_and_who_has_left_says_nothing():
+    sent = []
+
+    async def short(batch):
+        sent.append([spoken.body for spoken in batch])
+        return [Answer(200, {}, b"") for _ in batch[1:]]
+
+    batches = Batches(short, max_bytes=10)
+    first, second, left = said(batches, b"1", b"2", b"3")
+    await asyncio.sleep(0)
+    left.cancel()
+    found = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(each) for each in found] == [ConnectionError, ConnectionError]
+    assert sent == [[b"1", b"2"]]
 
 
 async def test_whoever_waits_hears_that_a_batch_failed_or_was_cancelled_and_the_next_one_goes():

@@ -63,7 +63,8 @@ class Batches:
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        batch = [each for each in self._waiting if not each[1].done()]  # whoever has left says nothing
+        self._waiting, self._waiting_bytes = [], 0
         if batch:
             sending = asyncio.ensure_future(self._send_batch(batch))  # watched: whoever waits hears what it raises
             self._sending.add(sending)
@@ -77,6 +78,8 @@ class Batches:
     async def _send_batch(self, batch: Sequence[_Waiting]) -> None:
         try:
             answers = await self._send([spoken for spoken, _ in batch])
+            if len(answers) != len(batch):
+                raise ConnectionError(f"{len(answers)} answers came to {len(batch)} requests")
         except asyncio.CancelledError:
             _fail(batch, ConnectionAbortedError("the request was cancelled"))  # not by whoever waits: they say it again
             raise

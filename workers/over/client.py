@@ -17,7 +17,7 @@ import aiohttp
 import httpx
 import orjson
 import stamina
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from toolfleet.errors import InvalidSettings, OperatorError, ToolfleetError
 from toolfleet.proxies import proxy_to
@@ -182,12 +182,16 @@ class WorkClient:
         items = b",".join(b'{"what":"%s","said":%s}' % (what.encode(), body) for what, body in batch)
         reply = await self._post(Spoken("batch", b'{"v":%d,"items":[%s]}' % (WORK_VERSION, items)))
         if reply.status == HTTPStatus.OK:
-            answers = Batched.model_validate_json(reply.content).items
+            try:
+                answers = Batched.model_validate_json(reply.content).items
+            except ValidationError:
+                raise ConnectionError("what came is no answer to a batch") from None
             return [Answer(each.status, {}, orjson.dumps(each.body)) for each in answers]
         if reply.status in ALL_ALIKE or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return [reply] * len(batch)
         # It is for one of them that all were refused, or the server is an older one.
-        self._has_batches = reply.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
+        if reply.status == HTTPStatus.NOT_FOUND and "type" in _problem(reply.content):  # no proxy's
+            self._has_batches = False
         return await asyncio.gather(*map(self._post, batch))
 
     async def _post(self, spoken: Spoken, waits_s: float = 0.0) -> Answer:

@@ -64,6 +64,7 @@ from toolfleet.orchestrator.doors.http.problems import (
 )
 from toolfleet.orchestrator.doors.http.quotas import Quotas
 from toolfleet.orchestrator.doors.http.request_ids import RequestIds
+from toolfleet.orchestrator.doors.http.stopping import Stopping
 from toolfleet.orchestrator.doors.http.tail import Tail
 from toolfleet.orchestrator.doors.http.traces import Traces
 from toolfleet.orchestrator.doors.http.usage import Usage
@@ -229,6 +230,7 @@ def create_app(
     app.add_middleware(BoundedBodies, options=options)
     app.add_middleware(Access)
     app.add_middleware(ProblemPages)
+    app.add_middleware(Stopping)
     app.add_middleware(RequestIds)
     app.openapi = partial(document_api, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to do it
     return app

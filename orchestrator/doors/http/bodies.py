@@ -72,7 +72,8 @@ class BoundedBodies:
             await answer(problem, path_of(scope))(scope, receive, send)
             return
         except Problem as problem:
-            await self._drain(receive)
+            if not _waits_for_a_word(scope):
+                await self._drain(receive)
             await answer(problem, path_of(scope))(scope, receive, send)
             return
         scope.setdefault("state", {})["body"] = body
@@ -124,6 +125,11 @@ class BoundedBodies:
             code="body-too-large",
             headers={"connection": "close"},
         )
+
+
+def _waits_for_a_word(scope: Scope) -> bool:
+    """Return whether the client sends its body once it is told to, which reading it would do."""
+    return (b"expect", b"100-continue") in ((name, value.lower()) for name, value in scope["headers"])
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -48,13 +48,12 @@ class Connection(HttpToolsProtocol):
 
     _is_in_head = False
     _offers_upgrade = False
-    _has_heard = False
-    """Whether the parser has told anything of the piece it is given."""
     _head_bytes = 0
+    _unheard_bytes = 0
+    """What came since the parser has last told of anything."""
     _hosts = 0
     _is_refused = False
-    _before: RequestResponseCycle | None = None
-    """The request before the newest one."""
+    _refusal: _Refused | None = None
 
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
@@ -63,7 +62,10 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the head of a request."""
-        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]  # it has what is used
+        joined = JoinedWrites(transport, self.loop, ends_within_s=self.send_timeout_s)
+        super().connection_made(joined)  # type: ignore[arg-type]  # it has what is used
+        self._unanswered: list[RequestResponseCycle] = []
+        """The requests that are not answered to their end, in order: the first is being answered."""
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
@@ -71,26 +73,23 @@ class Connection(HttpToolsProtocol):
         if self._is_refused:
             return
         self._unset_keepalive_if_required()
-        self._has_heard = False
+        self._unheard_bytes += len(data)  # the parser keeps it, as part of a head, or skips it, unless it tells of it
         try:
             self._parse(data)
-            if not self._has_heard:  # the parser keeps it, as part of a head, or has skipped it
-                self._count(len(data))
-        except _Refused as refused:
-            self._refuse(refused)
-        except httptools.HttpParserError as error:
-            cause = error.__context__
-            self._refuse(cause if isinstance(cause, _Refused) else None)
+            self._count(0)
+        except (_Refused, httptools.HttpParserError):
+            self._refuse()
         else:
-            if self._is_in_head or self._is_idle:
-                self._expect_head()
-            else:
-                self._stop_head()
+            self._wait_for_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Wait for nothing any more, and let every request hear of it that is not answered."""
         self._stop_head()
         self._stop_send()
+        self.pipeline.clear()
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -109,65 +108,86 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request."""
-        self._has_heard = self._is_in_head = True
-        self._head_bytes = self._hosts = 0
+        self._is_in_head = True
+        self._unheard_bytes = self._head_bytes = self._hosts = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the address. Raises _Refused for a head that is too large."""
-        self._has_heard = True
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; one that comes behind the body says nothing here. Raises _Refused for a head too large."""
-        self._has_heard = True
         self._count(len(name) + len(value) + len(b": \r\n"))
         if self._is_in_head:
             super().on_header(name, value.rstrip(b" \t"))
-            if self.headers[-1][0] == b"host":
+            name, value = self.headers[-1]
+            if name == b"host":
                 self._hosts += 1
+            elif name == b"transfer-encoding" and value.lower() != b"chunked":
+                raise self._refused(HTTPStatus.NOT_IMPLEMENTED, "a body comes as it is, or in chunks")
 
     def on_headers_complete(self) -> None:
         """Let the application see the request. Raises _Refused for one that no client may make."""
-        self._has_heard = True
+        self._unheard_bytes = 0
         self._is_in_head = False
         version = self.parser.get_http_version()
         if version not in {"1.0", "1.1"}:
-            raise _Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 and HTTP/1.0 are spoken here")
+            raise self._refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 and HTTP/1.0 are spoken here")
         # Of two, some go by the first and others by the last (RFC 9112, 3.2).
         if self._hosts > 1 or (not self._hosts and version == "1.1"):
-            raise _Refused(HTTPStatus.BAD_REQUEST, "a request names one host")
+            raise self._refused(HTTPStatus.BAD_REQUEST, "a request names one host")
         if self.parser.get_method() == b"CONNECT":
-            raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "this is no proxy")
+            raise self._refused(HTTPStatus.METHOD_NOT_ALLOWED, "this is no proxy")
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise _Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once")
+            raise self._refused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once")
         self._offers_upgrade = self.parser.should_upgrade()
         if self._offers_upgrade:
             return  # it is read anew
-        self._before = self._newest
         super().on_headers_complete()
+        self._unanswered.append(self.cycle)
+        if version == "1.0":
+            self.cycle.send = _Unchunked(self.cycle).send  # type: ignore[method-assign]  # it has not begun yet
+
+    def on_chunk_header(self) -> None:
+        """Take note of the size of a chunk."""
+        self._unheard_bytes = 0
+
+    def on_chunk_complete(self) -> None:
+        """Take note of the end of a chunk."""
+        self._unheard_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        self._has_heard = True
+        self._unheard_bytes = self._head_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Take the request as whole."""
-        self._has_heard = True
+        self._unheard_bytes = 0
         if not self._offers_upgrade:
             super().on_message_complete()
+            self.cycle.more_body = False  # also where it was answered before
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request."""
+        self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete]
+        super().on_response_complete()
+        if self._is_in_head and not self._is_refused:
+            self._expect_head()
 
     def _parse(self, data: bytes) -> None:
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # Java's client offers HTTP/2 with its first request. The parser takes that for the end of HTTP/1.1, and the
-            # body for what comes then. Here nobody takes it up (RFC 9110, 7.8: such a header may be ignored).
-            head = self._head_without_upgrade()
-            self.parser = httptools.HttpRequestParser(self)
-            self._parse(head + data[upgrade.args[0] :])
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # Java's client offers HTTP/2 with its first request. The parser takes that for the end of HTTP/1.1, and
+                # the body for what comes then. Here nobody takes it up (RFC 9110, 7.8: it may be ignored).
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+            else:
+                return
 
     def _head_without_upgrade(self) -> bytes:
         first = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
@@ -175,51 +195,81 @@ class Connection(HttpToolsProtocol):
         return b"".join((first, *headers, b"\r\n"))
 
     def _count(self, size: int) -> None:
+        """Count what the parser has told of a head, which is all that it has of it then; 0 if it may have told nothing.
+
+        Raises _Refused.
+        """
         self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {MAX_HEAD_BYTES} bytes")
+        if size:
+            self._unheard_bytes = 0
+        if self._head_bytes + self._unheard_bytes > MAX_HEAD_BYTES:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            raise self._refused(status, f"a head has at most {MAX_HEAD_BYTES} bytes")
+
+    def _refused(self, status: HTTPStatus, detail: str) -> _Refused:
+        """Return what is to be raised. Kept: the parser raises an error of its own in its place."""
+        self._refusal = _Refused(status, detail)
+        return self._refusal
 
     # --- an end ---------------------------------------------------------------------------------------------
 
     @property
-    def _newest(self) -> RequestResponseCycle | None:
-        return self.cycle  # uvicorn says that there always is one
+    def _is_between_requests(self) -> bool:
+        """Whether the newest request is whole, or there was none."""
+        newest: RequestResponseCycle | None = self.cycle
+        return newest is None or not newest.more_body
 
-    @property
-    def _is_idle(self) -> bool:
-        """Whether every request so far is answered."""
-        newest = self._newest
-        return newest is None or newest.response_complete
-
-    def _refuse(self, refused: _Refused | None) -> None:
+    def _refuse(self) -> None:
         """Read nothing more. Whoever has asked before is answered first; then the connection ends."""
         self._is_refused = True
         self._stop_head()
-        last = self._newest
-        if self.pipeline and self.pipeline[0][0] is last and last.more_body:
+        if self.pipeline and self.pipeline[0][0].more_body:
             self.pipeline.popleft()  # it will never be whole, and is not begun
-            last = self._before
-        if last is None or last.response_complete:
-            self._answer(refused)
-        elif not last.more_body:
+            self._unanswered.pop()
+        if not self._unanswered:
+            if self._is_between_requests:
+                self._answer()
+            else:  # what breaks off is the body of one that is answered
+                self.transport.close()
+            return
+        last = self._unanswered[-1]
+        if not last.more_body:
             last.keep_alive = False
         elif last.response_started:
             self.transport.close()
         else:
             last.disconnected = True  # nobody hears what the application would say
             last.message_event.set()
-            self._answer(refused)
+            self._answer()
 
-    def _answer(self, refused: _Refused | None) -> None:
-        refused = refused or _Refused(HTTPStatus.BAD_REQUEST, "what came is no HTTP/1.1")
-        told = {"title": refused.status.phrase, "status": refused.status, "detail": str(refused)}
+    def _answer(self) -> None:
+        refused = self._refusal or _Refused(HTTPStatus.BAD_REQUEST, "what came is no HTTP/1.1")
+        kind = refused.status.phrase.lower().replace(" ", "-")
+        told = {
+            "type": f"urn:toolfleet:problem:{kind}",
+            "title": refused.status.phrase,
+            "status": refused.status,
+            "detail": str(refused),
+        }
         body = orjson.dumps(told)
         head = b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[refused.status] + head + body)
         self.transport.write_eof()
+        self.flow.resume_reading()  # what is left unread would break the answer off
         self._head_timer = self.loop.call_later(LINGER_S, self.transport.close)
 
     # --- the request's head ---------------------------------------------------------------------------------
+
+    def _wait_for_more(self) -> None:
+        """See what is owed after a piece has come."""
+        if self.flow.read_paused or (self._unanswered and not self._is_in_head):
+            self._stop_head()  # we are the ones who are late
+        elif self._is_in_head or not self._is_between_requests or self.cycle is None:
+            self._expect_head()
+        else:
+            self._stop_head()
+            handler = self.timeout_keep_alive_handler
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, handler)
 
     def _expect_head(self) -> None:
         if self._head_timer is None:
@@ -227,10 +277,10 @@ class Connection(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._head_timer = None
-        if self._is_idle:
-            self.transport.close()
+        if self._unanswered:
+            self._refuse()
         else:
-            self._refuse(None)
+            self.transport.close()
 
     def _stop_head(self) -> None:
         if self._head_timer is not None:
@@ -257,6 +307,29 @@ class Connection(HttpToolsProtocol):
         if self._send_timer is not None:
             self._send_timer.cancel()
             self._send_timer = None
+
+
+class _Unchunked:
+    """Sends an answer to a client of HTTP/1.0, who knows no chunks: what has no length ends with its connection."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._send = cycle.send
+        self._has_length = True
+
+    async def send(self, message: Any) -> None:
+        """As `RequestResponseCycle.send`, which would chunk it."""
+        cycle, scope = self._cycle, self._cycle.scope
+        if message["type"] == "http.response.start":
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            self._has_length = b"content-length" in names
+            cycle.scope = scope if self._has_length else {**scope, "method": "HEAD"}
+            await self._send(message)
+            cycle.scope = scope
+            return
+        if not self._has_length:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await self._send(message)
 
 
 def connections_of(

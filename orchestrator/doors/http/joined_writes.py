@@ -16,7 +16,10 @@ class JoinedWrites:
     that a small one does.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, *, ends_within_s: float) -> None:
+        """`ends_within_s`: how long a client may take for what is unsent when it is closed."""
+        self._ends_within_s = ends_within_s
+        self._has_ended = False
         self._transport = transport
         self._loop = loop
         self._unsent: list[bytes] = []
@@ -27,7 +30,13 @@ class JoinedWrites:
         self.abort = transport.abort
 
     def write(self, data: bytes) -> None:
-        """Send it with what else is written in this turn of the loop."""
+        """Send it with what else is written in this turn of the loop; nothing after the end."""
+        if self._has_ended:
+            return
+        if len(data) >= SENT_AT_ONCE_BYTES:  # as it is, without a copy
+            self._send()
+            self._transport.write(data)
+            return
         if not self._unsent:
             self._loop.call_soon(self._send)
         self._unsent.append(data)
@@ -38,13 +47,16 @@ class JoinedWrites:
     def write_eof(self) -> None:
         """Let the client see the end once all of it is sent; what it sends is still taken."""
         self._send()
+        self._has_ended = True
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
 
     def close(self) -> None:
-        """Close it once all of it is sent."""
+        """Close it once all of it is sent, or its client has taken too long for that."""
         self._send()
         self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._loop.call_later(self._ends_within_s, self._transport.abort)
 
     def get_write_buffer_size(self) -> int:
         """Bytes that the client has not taken."""

@@ -258,7 +258,12 @@ async def on_our_error(request: Request, error: Exception) -> Response:
 async def on_validation_error(request: Request, error: Exception) -> Response:
     """Answer a request of a wrong shape."""
     assert isinstance(error, RequestValidationError)  # noqa: S101  # registered for this type only
-    return answer(problem_of_validation(error, _body_model(request)), request.url.path)
+    problem = problem_of_validation(error, _body_model(request))
+    said = request.headers.get("content-type", "")
+    if "json" not in said and error.errors()[0]["loc"] == ("body",):
+        # The first thing that happens to whoever uses curl.
+        problem.detail = f"send the body with `content-type: application/json`; it came as {said[:100] or 'nothing'}"
+    return answer(problem, request.url.path)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

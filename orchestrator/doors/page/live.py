@@ -19,6 +19,7 @@ from toolfleet.logs import FactLog
 from toolfleet.orchestrator.doors.http.access import may_still
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.tail import event_bytes
+from toolfleet.supervision import failed
 
 log = FactLog("toolfleet.page")
 
@@ -155,6 +156,8 @@ class LiveRuns:
                         await asyncio.sleep(time.perf_counter() - began_s)
                 except ToolfleetError as error:
                     log.info("run_not_shown", run_id=run_id, error=type(error).__name__)
+                except Exception as error:  # noqa: BLE001  # a bug of ours: who looks on must not do so for ever
+                    failed("page", error, run_id=run_id)
                 await asyncio.sleep(AT_MOST_EVERY_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(OPEN_CALLS_EVERY_S):

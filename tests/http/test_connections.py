@@ -261,6 +261,7 @@ REFUSED = {
     "a length that is none": (POST.replace(b"content-length: 5", b"content-length: +5"), 400),
     "a chunk without size": (CHUNKED.replace(b"5\r\nhello", b"xx\r\nhello"), 400),
     "a body that is packed": (CHUNKED.replace(b": chunked", b": gzip, chunked"), 501),
+    "chunks in HTTP/1.0": (CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0"), 400),
     "a zero byte": (GET.replace(HOST, HOST + b"x: a\x00b\r\n"), 400),
     "a folded header": (GET.replace(HOST, HOST + b"x: a\r\n b\r\n"), 400),
     "a space before the colon": (GET.replace(HOST, b"host : a\r\n"), 400),

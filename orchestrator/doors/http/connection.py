@@ -1,6 +1,6 @@
 """One client's connection: its request's head must come within a time and a size, and answers must be taken.
 
-The parser is httptools' (llhttp, which Node.js has): h11's costs three times as much. What h11 bounds or refuses and
+The parser is httptools' (llhttp, which Node.js has), as h11 is written in Python. What h11 bounds or refuses, and
 httptools does not, is bounded or refused here.
 """
 
@@ -76,7 +76,7 @@ class Connection(HttpToolsProtocol):
         self._unheard_bytes += len(data)  # the parser keeps it, as part of a head, or skips it, unless it tells of it
         try:
             self._parse(data)
-            self._count(0)
+            self._must_fit()
         except (_Refused, httptools.HttpParserError):
             self._refuse()
         else:
@@ -109,17 +109,18 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         self._is_in_head = True
-        self._unheard_bytes = self._head_bytes = self._hosts = 0
+        self._head_bytes = self._hosts = 0
+        self._hear()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the address. Raises _Refused for a head that is too large."""
-        self._count(len(url))
+        self._hear(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; one that comes behind the body says nothing here. Raises _Refused for a head too large."""
-        self._count(len(name) + len(value) + len(b": \r\n"))
+        self._hear(len(name) + len(value) + len(b": \r\n"))
         if self._is_in_head:
             super().on_header(name, value.rstrip(b" \t"))
             name, value = self.headers[-1]
@@ -127,10 +128,12 @@ class Connection(HttpToolsProtocol):
                 self._hosts += 1
             elif name == b"transfer-encoding" and value.lower() != b"chunked":
                 raise self._refused(HTTPStatus.NOT_IMPLEMENTED, "a body comes as it is, or in chunks")
+            elif name == b"transfer-encoding" and self.parser.get_http_version() == "1.0":
+                raise self._refused(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no chunks")
 
     def on_headers_complete(self) -> None:
         """Let the application see the request. Raises _Refused for one that no client may make."""
-        self._unheard_bytes = 0
+        self._hear()
         self._is_in_head = False
         version = self.parser.get_http_version()
         if version not in {"1.0", "1.1"}:
@@ -152,20 +155,21 @@ class Connection(HttpToolsProtocol):
 
     def on_chunk_header(self) -> None:
         """Take note of the size of a chunk."""
-        self._unheard_bytes = 0
+        self._hear()
 
     def on_chunk_complete(self) -> None:
         """Take note of the end of a chunk."""
-        self._unheard_bytes = 0
+        self._hear()
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        self._unheard_bytes = self._head_bytes = 0
+        self._head_bytes = 0
+        self._hear()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Take the request as whole."""
-        self._unheard_bytes = 0
+        self._hear()
         if not self._offers_upgrade:
             super().on_message_complete()
             self.cycle.more_body = False  # also where it was answered before
@@ -194,14 +198,13 @@ class Connection(HttpToolsProtocol):
         headers = (b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade")
         return b"".join((first, *headers, b"\r\n"))
 
-    def _count(self, size: int) -> None:
-        """Count what the parser has told of a head, which is all that it has of it then; 0 if it may have told nothing.
+    def _hear(self, head_bytes: int = 0) -> None:
+        """Count what the parser has told of a head: that is all that it has of it then. Raises _Refused."""
+        self._unheard_bytes = 0
+        self._head_bytes += head_bytes
+        self._must_fit()
 
-        Raises _Refused.
-        """
-        self._head_bytes += size
-        if size:
-            self._unheard_bytes = 0
+    def _must_fit(self) -> None:
         if self._head_bytes + self._unheard_bytes > MAX_HEAD_BYTES:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise self._refused(status, f"a head has at most {MAX_HEAD_BYTES} bytes")

@@ -245,9 +245,8 @@ class RunStore:
 
         Raises NewerVersion, StoreUnreachable.
         """
-        raw = await self._raw(run_id, f"{link.entry_id}")
-        if raw and raw[0].id == link.entry_id and raw[0].seal == link.seal:
-            return read(self._seal, run_id, link, raw[1:])
+        if (raw := await self._behind(run_id, link)) is not None:
+            return read(self._seal, run_id, link, raw)
         # It may stand there under another id: whoever wrote it has written it again.
         found, _ = await self._read(run_id)
         if len(found.entries) < link.position or found.entries[link.position - 1].link.digest != link.digest:
@@ -266,16 +265,12 @@ class RunStore:
 
     async def history_since(self, run_id: str, seen: Stored) -> tuple[Stored, list[Entry]] | None:
         """The same with the events since then; None where all has to be read. Raises NewerVersion, StoreUnreachable."""
-        at = seen.link
-        found = cast("list[StreamEntry]", await self._client.xrange(self._keys.run(run_id), min=at.entry_id))
-        raw = [RawEntry.read(entry_id, fields) for entry_id, fields in found]
-        # The same seal speaks for the same history, also where that is one pack by now.
-        if raw and (raw[0].id, raw[0].seal) == (at.entry_id, at.seal):
-            entries = read(self._seal, run_id, at, raw[1:]).entries
-            now = followed(seen, entries, raw[1:])
-            if not now.tail:
-                return now, entries
-        return None
+        raw = await self._behind(run_id, seen.link)
+        if raw is None:
+            return None
+        entries = read(self._seal, run_id, seen.link, raw).entries
+        now = followed(seen, entries, raw)
+        return None if now.tail else (now, entries)
 
     async def history(self, run_id: str) -> tuple[Stored, list[Entry]]:
         """The same, with the events. Raises as `load`."""
@@ -340,6 +335,14 @@ class RunStore:
         # Only where there is a head: one that ends now must not come back without an end.
         await self._vouch(keys=[self._keys.head(run_id)], args=[str(Vouched(link.position, seal))])
         return True
+
+    async def _behind(self, run_id: str, link: Link) -> list[RawEntry] | None:
+        """Return what stands behind an entry, believed or not; None where that entry is not found under its id."""
+        found = cast("list[StreamEntry]", await self._client.xrange(self._keys.run(run_id), min=link.entry_id))
+        raw = [RawEntry.read(entry_id, fields) for entry_id, fields in found]
+        # The same seal speaks for the same history, also where that is one pack by now.
+        is_there = bool(raw) and (raw[0].id, raw[0].seal) == (link.entry_id, link.seal)
+        return raw[1:] if is_there else None
 
     async def _raw(self, run_id: str, first: str, *, count: int | None = None) -> list[RawEntry]:
         found = cast(

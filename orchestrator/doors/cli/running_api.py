@@ -17,6 +17,7 @@ from toolfleet.errors import WorkerNotReady
 from toolfleet.local.lifeline import lifeline
 from toolfleet.orchestrator.doors.cli.child_commands import ChildCommands
 from toolfleet.orchestrator.doors.cli.ports import free_port, somebody_listens
+from toolfleet.orchestrator.doors.cli.serve import NEEDED
 from toolfleet.settings import Settings
 
 HOST: Final = "127.0.0.1"
@@ -64,7 +65,7 @@ class RunningApi(ChildCommands):
 
 def api_port_at(port: int) -> int | None:
     """Return the port, or a free one for 0; None where the API's packages are not installed. Raises PortInUse."""
-    if not all(importlib.util.find_spec(name) for name in ("fastapi", "httptools", "uvicorn", "jinja2")):
+    if not all(importlib.util.find_spec(name) for name in NEEDED):
         return None
     return free_port(HOST, port, who="the API", remedy="choose another --api-port (0 takes a free one), or --no-api")
 

@@ -77,9 +77,14 @@ def stage_of(stack: Sequence[Frame]) -> str:
 
 
 def read_stacks(raw: str) -> list[tuple[list[Frame], int]]:
-    """Parse py-spy's raw format: on each line a stack, its frames between semicolons, and how often it was seen."""
+    """Parse py-spy's raw format: on each line a stack, its frames between semicolons, and how often it was seen.
+
+    A line that does not end so is left out: py-spy does not stop the process, and may read a name that is just leaving.
+    """
     lines = (line.rpartition(" ") for line in raw.splitlines())
-    return [([frame_of(text) for text in stack.split(";")], int(times)) for stack, _, times in lines]
+    return [
+        ([frame_of(text) for text in stack.split(";")], int(times)) for stack, _, times in lines if times.isdecimal()
+    ]
 
 
 def frame_of(text: str) -> Frame:

@@ -40,6 +40,9 @@ from toolfleet.trusted import changed
 AT_ONCE: Final = 1000
 """Calls that are made before they are sent: workers begin while more are made. Fewer would be read in small parts."""
 
+BACK_SOON_S: Final = 0.1
+"""Calls that are back within that time need not be written down as sent first."""
+
 AHEAD: Final = 2
 """So many of these parts may be on their way while another one is made."""
 
@@ -77,6 +80,8 @@ class CallGroup:
         self._for_agents: list[ToolCall] = []
         self._sent_before: list[str] = []
         self._queued: list[asyncio.Future[bool]] = []
+        self._sent_at_s = 0.0
+        """When they were, by the event loop's clock."""
         self.deadlines_unix_s: dict[str, float] = {}
         """Of the calls that were sent just now, by call id."""
         self.direct: list[str] = []
@@ -108,9 +113,22 @@ class CallGroup:
                 self._expect(record, self._arguments.get(record.call_id, record.arguments))
         self._dispatch()
         await self._start_agents()
+        self._sent_at_s = asyncio.get_running_loop().time()
         if self._sent_before:
             # Their results may have been pushed to whoever waited for them before us.
             await self._services.gatherer.look_up(self._sent_before)
+
+    async def is_back_soon(self) -> bool:
+        """Wait for a moment, where only workers are waited for; whether all of them have answered by then."""
+        others = self._here or self._brought or self.awaiting_approval or self.agents or self.background
+        if others or self._barrier.is_patient or min(self._by_patience, default=0.0) < BACK_SOON_S:
+            return False
+        return await self._barrier.is_complete_within(BACK_SOON_S)
+
+    @property
+    def sent_since_s(self) -> float:
+        """How long ago its calls were sent, in whole milliseconds."""
+        return round(asyncio.get_running_loop().time() - self._sent_at_s, 3)
 
     async def reach_queues(self) -> bool:
         """Wait until the calls of this group are in their queues. False when any of them could not be sent."""
@@ -203,7 +221,7 @@ class CallGroup:
         What a handler or an interceptor raises at one call is part of the outcome: the others run to their end.
         """
         fetched: dict[str, ToolResult] = {}
-        timers = self._lose_patience_later()
+        timers = self._lose_patience_later() if self._barrier.open else ()
         try:
             # What is answered here is answered while workers are at the rest.
             said, raised_here = await self._answers_from_here(fetched) if self._here or self._brought else ({}, None)
@@ -267,7 +285,7 @@ class CallGroup:
         self._barrier.lose_patience(by_patience.pop(0.0, ()))
         loop = asyncio.get_running_loop()
         return [
-            loop.call_later(patience_s, self._barrier.lose_patience, call_ids)
+            loop.call_at(self._sent_at_s + patience_s, self._barrier.lose_patience, call_ids)
             for patience_s, call_ids in by_patience.items()
         ]
 

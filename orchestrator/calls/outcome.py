@@ -31,6 +31,8 @@ class GroupOutcome:
     """The calls that go on by themselves."""
     raised: Exception | None = None
     """What a handler or an interceptor raised at one of the calls: to be raised once the rest is written down."""
+    sent: CallsSent | None = None
+    """That they were sent, where it is still to be written down, with their results."""
 
     def joined(self, more: GroupOutcome) -> GroupOutcome:
         """This and what has become of the next calls of the same reply."""
@@ -41,6 +43,7 @@ class GroupOutcome:
             {**self.fetched, **more.fetched},
             self.slow | more.slow,
             self.raised or more.raised,
+            self.sent or more.sent,
         )
 
 
@@ -84,9 +87,11 @@ def what_was_sent(
 def what_came_back(run: Run, outcome: GroupOutcome, handed_out: Mapping[str, Submitted]) -> CallsBack | None:
     """What must be written down of a group that was waited for; None when nothing of it is back."""
     results = {**outcome.results, **given_to_model(run, handed_out)}
-    if not results and not outcome.fetched:
+    if not results and not outcome.fetched and outcome.sent is None:
         return None
-    return _calls_back(results=results, messages=run.messages_with(results), fetched=dict(outcome.fetched))
+    return _calls_back(
+        results=results, messages=run.messages_with(results), fetched=dict(outcome.fetched), sent=outcome.sent
+    )
 
 
 def given_to_model(run: Run, handed_out: Mapping[str, Submitted]) -> dict[str, Submitted]:

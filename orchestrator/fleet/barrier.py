@@ -6,6 +6,7 @@ The rule that every request of the model is answered stands on this file. Knows 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 
 from toolfleet.call_news import News
@@ -90,6 +91,23 @@ class Barrier:
         # A barrier that nothing was added to never opens by itself.
         if self._awaited:
             await self._opened
+
+    async def is_complete_within(self, seconds: float) -> bool:
+        """Wait so long at most; whether every call has a result by then. What `fail` was given, `wait` raises."""
+        if self._awaited:
+            moment = asyncio.get_running_loop().call_later(seconds, self._open_for_now)
+            try:
+                with contextlib.suppress(Exception):
+                    await self._opened
+            finally:
+                moment.cancel()
+        return not self._awaited and not self.slow
+
+    def _open_for_now(self) -> None:
+        opened = self._opened
+        if not opened.done():
+            self._opened = asyncio.get_running_loop().create_future()
+            opened.set_result(None)
 
     def _stop_awaiting(self, call_id: str) -> None:
         self._awaited.discard(call_id)

@@ -7,7 +7,7 @@ midst goes through the same lines again: what was sent is only waited for, what 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolfleet.calls import Submitted
 from toolfleet.orchestrator.calls.group import CallGroup
@@ -27,11 +27,12 @@ from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.loop.above import tell_above
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.scopes import Scopes
-from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.run.events import CallRecord, CallsSent
 from toolfleet.orchestrator.run.updates import CallSubmitted
 from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.status.handles import Handles
 from toolfleet.points import Point, reached
+from toolfleet.trusted import changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +75,47 @@ class Calling:
         patient = terms.compensate or terms.calls_at_a_time is not None
         with CallGroup(self.services, calls, scope, patient=patient) as group:
             await group.send()
-            await self._record_sent(work, group, scope)
+            sent = what_was_sent(
+                work.run,
+                group.deadlines_unix_s,
+                group.direct,
+                group.awaiting_approval,
+                agents=group.agents,
+                background=[call_id for call_id in group.background if call_id in group.deadlines_unix_s],
+            )
+            if sent is not None:
+                sent = await self._record_unless_back_soon(work, sent, group, scope)
             if work.run.parent_call_id is not None:
                 # Also where it was recorded before: who did so may have been lost before they were told.
                 await tell_above(work.journal.store, work.run, work.run.awaiting_approval)
-            return await group.wait()
+            outcome = await group.wait()
+        return outcome if sent is None else replace(outcome, sent=sent)
 
-    async def _record_sent(self, work: RunAtWork, group: CallGroup, scope: CallScope) -> None:
-        """Write down what was sent: an orchestrator that takes over waits for these calls, and sends them no more."""
-        sent = what_was_sent(
-            work.run,
-            group.deadlines_unix_s,
-            group.direct,
-            group.awaiting_approval,
-            agents=group.agents,
-            background=[call_id for call_id in group.background if call_id in group.deadlines_unix_s],
-        )
+    async def _record_unless_back_soon(
+        self, work: RunAtWork, sent: CallsSent, group: CallGroup, scope: CallScope
+    ) -> CallsSent | None:
+        """Write down what was sent: an orchestrator that takes over waits for these calls, and sends them no more.
+
+        Of calls that are back at once, that is returned, to be written down with their results: one write less. Who
+        takes over in between sends them again, as those of which this could not be written down, and is told by their
+        workers what they have come to.
+        """
+        is_back = await group.is_back_soon()
         # Calls that could not be sent are not written down as sent; `wait` raises what has stopped them.
-        if sent is None or not await group.reach_queues():
-            return
+        if not await group.reach_queues():
+            return None
         reached(Point.DISPATCHED, work.run.run_id)
+        if held_s := group.sent_since_s:
+            sent = changed(sent, held_s=held_s)
+        if is_back:
+            return sent
         run = await work.journal.append(sent)
         # Now, not before: whoever hears of it may decide at once.
         undecided = set(sent.awaiting_approval)
         for call in run.awaiting_approval if undecided else ():
             if call.call_id in undecided:
                 scope.tell_waiting(call)
+        return None
 
     async def _record_outcome(self, work: RunAtWork, outcome: GroupOutcome, handed_out: dict[str, Submitted]) -> None:
         run = work.run

@@ -13,7 +13,7 @@ from typing import Final
 from toolfleet.calls import Effect, Failed, FailureKind
 from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.orchestrator.replay.export import Export, folded
-from toolfleet.orchestrator.run.events import CallRecord, CallsSent, RunEvent, RunResumed, RunStarted
+from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsSent, RunEvent, RunResumed, RunStarted, apart
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.tools.builtin import SEARCH_TOOLS
@@ -32,7 +32,9 @@ class Recording:
 
     started: RunStarted
     events: tuple[RunEvent, ...]
-    """All others."""
+    """All others; that calls were sent stands by itself also where it was written down with their results."""
+    places: tuple[int, ...]
+    """Where in the history each of them stands."""
     run: Run
     """What they amount to."""
     tools: Mapping[str, ToolSpec]
@@ -53,7 +55,9 @@ class Recording:
         later_s = now_unix_s - export.started.started_unix_s
         started, *rest = (_moved(line.event, later_s) for line in export.events)
         assert isinstance(started, RunStarted)  # noqa: S101  # as it was read
-        events = tuple(event for event in rest if not isinstance(event, RunStarted))
+        stored = [event for event in rest if not isinstance(event, RunStarted)]
+        placed = [(place, each) for place, event in enumerate(stored, 1) for each in apart(event)]
+        events = tuple(event for _, event in placed)
         run = folded([started, *events])
         sendings = [event for event in events if isinstance(event, CallsSent)]
         sent = frozenset(call_id for event in sendings for call_id in event.deadlines_unix_s)
@@ -63,6 +67,7 @@ class Recording:
         return cls(
             started=started,
             events=events,
+            places=tuple(place for place, _ in placed),
             run=run,
             tools={**_nobodys(run, sent, {*known, *agents}), **{n: s for n, s in known.items() if n not in agents}},
             agents={name: known.get(name, _stand_in(name, OWN_QUEUE)) for name in agents},
@@ -95,6 +100,8 @@ def _moved(event: RunStarted | RunEvent, later_s: float) -> RunStarted | RunEven
         case CallsSent():
             ends_of = {call_id: ends + later_s for call_id, ends in event.deadlines_unix_s.items()}
             return event.model_copy(update={"deadlines_unix_s": ends_of})
+        case CallsBack(sent=CallsSent() as sent):
+            return event.model_copy(update={"sent": _moved(sent, later_s)})
         case RunResumed():
             return event.model_copy(update={"trace": None})
         case _:

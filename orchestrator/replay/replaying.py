@@ -139,7 +139,7 @@ def _replayed(export: Export, script: Script, run: Run) -> Replayed:
     return Replayed(
         run_id=export.run_id,
         events=len(export.events),
-        replayed=script.at + 1,
+        replayed=script.through + 1,
         turns=run.turn,
         messages=run.messages,
         differences=tuple(differences),

@@ -39,6 +39,7 @@ from toolfleet.orchestrator.run.events import (
     RunResumed,
     RunStopped,
     SlowResultDelivered,
+    apart,
 )
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.value import Run
@@ -104,6 +105,7 @@ class Script:
 
     def __init__(self, recording: Recording, choices: Sequence[int] = ()) -> None:
         self.events = recording.events
+        self._places = recording.places
         self.at = 0
         self.differences: list[Difference] = []
         self.made: list[Choice] = []
@@ -114,6 +116,11 @@ class Script:
     def next(self) -> RunEvent | None:
         """What stands next in the history; None at its end."""
         return self.events[self.at] if self.at < len(self.events) else None
+
+    @property
+    def through(self) -> int:
+        """How many events of the history are through, its first one not counted."""
+        return self._places[self.at - 1] if self.at else 0
 
     def catch_up(self, run: Run) -> Run:
         """Return the run with all that others brought next, as an owner hears of it that writes."""
@@ -201,10 +208,9 @@ class Script:
         raise Diverged("the replay goes another way")
 
     def _note(self, run: Run, found: Any) -> None:
+        place = self._places[self.at] if self.at < len(self._places) else self.through + 1
         for what, expected, came in found:
-            self.differences.append(
-                Difference(turn=run.turn, event=self.at + 1, what=what, expected=expected, found=came)
-            )
+            self.differences.append(Difference(turn=run.turn, event=place, what=what, expected=expected, found=came))
 
     def coming(self, *kinds: type[RunEvent]) -> RunEvent | None:
         """Return the next event of these kinds, unless another decision of the owner's but a sending comes before."""
@@ -288,10 +294,13 @@ class ReplayJournal(Journal):
     ) -> Run:
         """Compare an event with what was written down, and return the run after it."""
         del after
+        for first in apart(event)[:-1]:
+            await self.append(first)
         known = self.run
         self.hear_others()
         if again is not None and self.run is not known:
             event = again(self.run)
+        event = apart(event)[-1]
         try:
             self.run.on(event)
         except IllegalTransition as error:

@@ -206,6 +206,8 @@ class CallsSent(Record):
     background: tuple[str, ...] = Field(default=(), exclude_if=lambda background: not background)
     """Those of which the model has asked for a handle at once."""
     awaiting_approval: tuple[str, ...] = ()
+    held_s: float = Field(default=0.0, exclude_if=lambda held_s: not held_s)
+    """How long they were on their way when this was stored."""
 
 
 class CallsBack(Record):
@@ -216,6 +218,8 @@ class CallsBack(Record):
     messages: tuple[ToolMessage, ...] = ()
     fetched: dict[str, ToolResult] = Field(default_factory=dict)
     """Late results of earlier, submitted calls that the model fetched in this turn, by call id."""
+    sent: CallsSent | None = Field(default=None, exclude_if=lambda sent: sent is None)
+    """Of calls that were back at once: that they were sent, which is not stored by itself then."""
 
 
 class CallsParked(Record):
@@ -395,3 +399,15 @@ RunEvent = (
 RUN_EVENT: Final[TypeAdapter[RunStarted | RunEvent]] = TypeAdapter(
     Annotated[RunStarted | RunEvent, Field(discriminator="type")]
 )
+
+
+def sending_in(event: RunStarted | RunEvent) -> CallsSent | None:
+    """Return what an event says of calls that were sent: alone, or together with what came back at once."""
+    return event if isinstance(event, CallsSent) else event.sent if isinstance(event, CallsBack) else None
+
+
+def apart(event: RunEvent) -> tuple[RunEvent, ...]:
+    """Return an event as two, where it also says that calls were sent; the last one is of its own kind."""
+    if isinstance(event, CallsBack) and event.sent is not None:
+        return event.sent, event.model_copy(update={"sent": None})
+    return (event,)

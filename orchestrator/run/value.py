@@ -414,9 +414,13 @@ class Run(Record):
     def _sent(self, event: CallsSent) -> Run:
         if self.streamed:
             return self._sent_early(event)
-        self._must_owe({*event.deadlines_unix_s, *event.awaiting_approval})
         if self.state is State.THINKING:
             raise IllegalTransition(f"run {self.run_id} has no calls that could have been sent")
+        return self._to(Change.CALLS_SENT, **self._updated(self._as_sent(event)))
+
+    def _as_sent(self, event: CallsSent) -> dict[str, dict[str, Any]]:
+        """What changes of calls that were sent, or that wait for a person."""
+        self._must_owe({*event.deadlines_unix_s, *event.awaiting_approval})
         awaiting = set(event.awaiting_approval)
         changes: dict[str, dict[str, Any]] = {
             call.call_id: {"awaits_approval": True, "digest": approvals.digest_of(call)}
@@ -432,7 +436,7 @@ class Run(Record):
             }
             if call_id_ in background:
                 changes[call_id_]["is_in_background"] = True
-        return self._to(Change.CALLS_SENT, **self._updated(changes))
+        return changes
 
     def _sent_early(self, event: CallsSent) -> Run:
         streamed, direct = list(self.streamed), set(event.direct)
@@ -446,9 +450,9 @@ class Run(Record):
 
     def _back(self, event: CallsBack) -> Run:
         owed = self._must_owe(event.results)
-        changes: dict[str, dict[str, Any]] = {
-            call_id_: {"result": result} for call_id_, result in event.results.items()
-        }
+        changes = {} if event.sent is None else self._as_sent(event.sent)
+        for call_id_, result in event.results.items():
+            changes.setdefault(call_id_, {})["result"] = result
         changes |= {call_id_: {"late_result": result} for call_id_, result in event.fetched.items()}
         fields = self._updated(changes, messages=event.messages)
         if len(event.results) < len(owed):

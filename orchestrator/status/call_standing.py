@@ -23,7 +23,10 @@ class JobStanding(Record):
 
 
 class CallStanding(Record):
-    """How one call stands now. `age_s` counts from when it was sent, and is None for one that was not."""
+    """How one call stands now. `age_s` counts from when it was sent, and is None for one that was not.
+
+    That it was sent is written down within a moment; until then it counts from when a worker has taken it.
+    """
 
     call_id: str
     run_id: str

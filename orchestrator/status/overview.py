@@ -171,6 +171,7 @@ def _standing(
     noted_unix_s = times.back_unix_s.get(call.call_id) if found.state.is_terminal else None
     ended_unix_s = attempt.ended_unix_s if attempt else noted_unix_s
     position = found.queue_position
+    age_s = (position and position.held_s) if sent_unix_s is None else max(0.0, time.time() - sent_unix_s)
     return CallStanding(
         call_id=call.call_id,
         run_id=run.run_id,
@@ -179,7 +180,7 @@ def _standing(
         arguments=call.arguments,
         digest=call.digest,
         state=found.state,
-        age_s=None if sent_unix_s is None else round(max(0.0, time.time() - sent_unix_s), 1),
+        age_s=None if age_s is None else round(age_s, 1),
         deadline_unix_s=call.deadline_unix_s,
         handle=handle_of(call),
         attempt=attempt.number if attempt else position.attempt if position else None,

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-from toolfleet.orchestrator.run.events import CallsBack, CallsSent, RunStopped, SlowResultDelivered
+from toolfleet.orchestrator.run.events import CallsBack, RunStopped, SlowResultDelivered, sending_in
 from toolfleet.orchestrator.store.history import Entry, Stored
 from toolfleet.orchestrator.store.run_store import RunStore
 
@@ -29,9 +29,9 @@ class CallTimes(NamedTuple):
         """Return them with these entries behind."""
         sent_unix_s, back_unix_s = dict(self.sent_unix_s), dict(self.back_unix_s)
         for entry in entries:
+            if (sent := sending_in(entry.event)) is not None:
+                sent_unix_s.update(dict.fromkeys(sent.deadlines_unix_s, entry.at_unix_s - sent.held_s))
             match entry.event:
-                case CallsSent(deadlines_unix_s=sent):
-                    sent_unix_s.update(dict.fromkeys(sent, entry.at_unix_s))
                 case CallsBack(results=results, fetched=fetched):
                     back_unix_s.update(dict.fromkeys([*results, *fetched], entry.at_unix_s))
                 case SlowResultDelivered(results=results) | RunStopped(results=results):

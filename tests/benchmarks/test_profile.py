@@ -32,6 +32,11 @@ def test_a_library_counts_for_whoever_of_ours_called_it():
     ]
 
 
+def test_a_name_that_was_read_while_it_left_spoils_nothing():
+    found = stages(read_stacks(f"{ROOT} 40\n{ROOT};torn\nname (/here/x.py:1)\n{ROOT};half 4x\n"), us_per_call=200.0)
+    assert [(stage.name, stage.us_per_call) for stage in found] == [("(event loop)", 200.0)]
+
+
 def test_the_stages_of_a_process_add_up_to_what_it_has_used():
     command = (sys.executable, "-m", "benchmarks.profile", "--only", "burst", "--seconds", "1", "--json")
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])

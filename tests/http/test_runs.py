@@ -9,19 +9,18 @@ from tests.http.fleet_of_doors import api_of, read_events
 ADD = 'call add {"a": 2, "b": 3}'
 
 
+def kinds(events) -> list[str]:
+    """Of what kinds they are; that calls were sent is told by itself where they are not back at once."""
+    return [kind for _, kind, _ in events if kind != "calls_sent"]
+
+
 async def test_a_run_is_begun_followed_and_looked_at(api):
     accepted = await api.client.post("/v1/runs", json={"question": ADD})
     assert accepted.status_code == 202
     run_id = accepted.json()["run_id"]
     assert accepted.headers["location"] == f"/v1/runs/{run_id}"
     events = await api.events(run_id)
-    assert [kind for _, kind, _ in events] == [
-        "run_started",
-        "model_replied",
-        "calls_sent",
-        "calls_back",
-        "model_replied",
-    ]
+    assert kinds(events) == ["run_started", "model_replied", "calls_back", "model_replied"]
     run = (await api.client.get(f"/v1/runs/{run_id}")).json()
     assert (run["state"], run["answer"].splitlines()[-1]) == ("done", "add: 5")
     listed = (await api.client.get("/v1/runs", params={"limit": 5, "state": "done"})).json()["runs"]
@@ -33,8 +32,8 @@ async def test_a_run_is_begun_followed_and_looked_at(api):
 async def test_a_streamed_run_tells_its_text_as_it_comes_and_what_is_stored(api):
     async with api.client.stream("POST", "/v1/runs", json={"question": ADD, "stream": True}) as response:
         events = await read_events(response)
-    stored = [kind for id_, kind, _ in events if id_]
-    assert stored == ["run_started", "model_replied", "calls_sent", "calls_back", "model_replied"]
+    stored = [event for event in events if event[0]]
+    assert kinds(stored) == ["run_started", "model_replied", "calls_back", "model_replied"]
     assert "".join(data["text"] for _, kind, data in events if kind == "text_arrived").endswith("add: 5")
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.run import machine
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.orchestrator.errors import IllegalTransition
-from toolfleet.orchestrator.run.events import RUN_EVENT, CallsBack, CallsHandedOver, MessagesHeard, RunStopped
+from toolfleet.orchestrator.run.events import RUN_EVENT, CallsBack, CallsHandedOver, MessagesHeard, RunStopped, apart
 from toolfleet.orchestrator.run.limits import Allowance, within_limits
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.tally import Tally
@@ -208,6 +208,27 @@ class RunMachine(RuleBasedStateMachine):
             event = CallsBack(results=back, messages=self.run.messages_with(back))
             self.happens(event, self.phase_after(back))
             self.owed = set()
+
+    @precondition(lambda self: self.phase == "thinking" and not self.streamed)
+    @rule(tools=st.lists(TOOLS, min_size=1, max_size=3), is_direct=st.booleans())
+    def calls_are_back_before_it_is_noted_that_they_were_sent(self, tools, is_direct):
+        self.the_model_replies(more=tools, is_half=False, now_unix_s=machine.BEFORE)
+        ready = {id_ for id_ in self.to_send if self.tools[id_] == "add"}
+        if not ready:
+            return
+        self.queued |= ready
+        self.ledger |= ready
+        back = dict.fromkeys(sorted(ready), machine.result("returned"))
+        self.stored |= back
+        direct = sorted(ready) if is_direct else []
+        sent = machine.sent(sorted(ready), [], direct)
+        event = CallsBack(results=back, messages=self.run.messages_with(back), sent=sent)
+        first, second = apart(event)
+        assert self.run.on(first).on(second) == self.run.on(event)
+        self.direct |= set(direct)
+        self.happens(event, self.phase_after(back))
+        self.sent |= ready
+        self.owed -= ready
 
     @precondition(lambda self: self.phase == "thinking" and not self.streamed)
     @rule()

@@ -127,3 +127,16 @@ async def test_many_who_ask_at_once_are_told_the_same_and_it_is_counted_once(sto
     assert [found.run for found in (*first, *second)] == 5 * [first[0].run] + 5 * [journal.run]
     assert second[0].size_bytes == (await store.load("m")).size_bytes
     assert seen._bytes == _size(second[0])
+
+
+async def test_calls_that_were_back_at_once_have_the_time_at_which_they_were_sent(store):
+    journal, seen = await begun(store), SeenRuns(store)
+    await journal.append(machine.reply(2, 0))
+    owed = [call.call_id for call in journal.run.calls_owed]
+    sent = machine.sent(owed, []).model_copy(update={"held_s": 0.08})
+    back = machine.back(journal.run, owed, "returned").model_copy(update={"sent": sent})
+    await journal.append(back)
+    times = (await seen.read("m")).times
+    assert times.back_unix_s.keys() == times.sent_unix_s.keys() == set(owed)
+    assert times.back_unix_s[owed[0]] - times.sent_unix_s[owed[0]] == pytest.approx(0.08)
+    assert [call.deadline_unix_s for call in (await seen.load("m")).run.calls] == [machine.DEADLINE_UNIX_S] * 2

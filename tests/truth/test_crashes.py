@@ -91,3 +91,16 @@ async def test_a_run_whose_orchestrator_was_killed_and_that_is_cancelled_tells_w
     assert run.state is State.CANCELLED
     if where is Point.GATHERED:
         assert told == {"quick": "made", "slow": "made"}
+
+
+@pytest.mark.parametrize("where", [Point.DISPATCHED, Point.GATHERED])
+async def test_calls_that_were_back_before_it_was_noted_that_they_were_sent_are_had_once(fleet, ledger, where):
+    reply = Reply([ledger.asks("charge", f"k{n}") for n in range(5)], 0.0)
+    async with slow_writer(reply) as writer:
+        async with lone(fleet, writer, where) as (process, run_id):
+            await process.wait()
+        await ledger.has(*(f"k{n}" for n in range(5)))
+        async with Orchestrator(writer.model(), settings=fleet.settings) as second:
+            run = await asyncio.wait_for(second.wait(run_id), WAIT_S)
+    assert judge(run, ledger) == {f"k{n}": "made" for n in range(5)}
+    assert run.state is State.DONE

@@ -13,7 +13,6 @@ from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     CallsBack,
     CallsParked,
-    CallsSent,
     CallsStreamed,
     ModelReplied,
     QuestionAnswered,
@@ -21,6 +20,7 @@ from toolfleet.orchestrator.run.events import (
     RunStarted,
     RunStopped,
     SlowResultDelivered,
+    sending_in,
 )
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
@@ -86,6 +86,9 @@ def _moments(entries: Sequence[Entry]) -> _Moments:
     found = _Moments()
     for entry in entries:
         found.ends_s = at_s = entry.at_unix_s
+        if (sent := sending_in(entry.event)) is not None:
+            found.sent_s.update(dict.fromkeys(sent.deadlines_unix_s, at_s - sent.held_s))
+            found.person_since_s.update(dict.fromkeys(sent.awaiting_approval, at_s))
         match entry.event:
             case RunStarted() | RunResumed() | SlowResultDelivered():
                 found.thinks_since_s = found.thinks_since_s or at_s
@@ -96,9 +99,6 @@ def _moments(entries: Sequence[Entry]) -> _Moments:
                 found.thinks_since_s = None
             case CallsStreamed():
                 found.asked_s.setdefault(found.turn + 1, at_s)
-            case CallsSent(deadlines_unix_s=sent, awaiting_approval=awaiting):
-                found.sent_s.update(dict.fromkeys(sent, at_s))
-                found.person_since_s.update(dict.fromkeys(awaiting, at_s))
             case ApprovalGiven(call_id=call_id):
                 found.person_to_s[call_id] = at_s
             case CallsParked(handles=handles):

@@ -40,8 +40,8 @@ HEARD_AT_ONCE: Final = 1000
 FEW: Final = 8
 """After so few replies, whoever waits for them goes first; after more, the next are read meanwhile."""
 
-TURNS_OF_A_REPLY: Final = 3
-"""The turns of the loop in which a call's result reaches whoever waits for it."""
+TURNS_OF_A_REPLY: Final = 6
+"""The turns of the loop in which a result reaches whoever waits for it, and a call that they make next is sent."""
 
 TRIM_AFTER: Final = 1000
 """So many replies that were heard are dropped at once."""

@@ -37,7 +37,9 @@ def test_serve_says_where_and_stops_when_told(terminal):
         url = address(read_until(process, "Ready"))
         assert httpx.get(f"{url}/v1/models", headers=key).json()["data"] == []
         process.send_signal(signal.SIGTERM)
-        assert "Traceback" not in ended(process).err
+        stopped = ended(process)
+        assert "Stopping: requests have 5 s to end" in stopped.out
+        assert "Traceback" not in stopped.err
     terminal.until_nothing_is_left()
 
 

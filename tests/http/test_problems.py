@@ -9,6 +9,7 @@ from tests.http.fleet_of_doors import api_of
 from toolfleet import errors as of_both_halves
 from toolfleet.errors import CallerError, InvalidSettings, OperatorError, ToolfleetError
 from toolfleet.orchestrator import errors as of_the_orchestrator
+from toolfleet.orchestrator.doors.http import mounted_a2a, mounted_mcp
 from toolfleet.orchestrator.doors.http.problems import STATUSES, problem_of
 
 MENDED_BY_WAITING = {
@@ -77,3 +78,28 @@ async def test_a_body_that_does_not_say_what_it_is_is_told_how_to(settings):
         refused = await api.client.post("/v1/runs", content=b'{"question": "?"}', headers=form)
     assert refused.status_code == 422
     assert refused.json()["detail"].startswith("send the body with `content-type: application/json`; it came as appl")
+
+
+async def test_a_door_whose_package_is_not_installed_says_what_to_install(settings, monkeypatch):
+    for module in (mounted_mcp, mounted_a2a):
+        monkeypatch.setattr(module, "find_spec", lambda _name: None)
+    asked = (
+        ("POST", "/mcp", "mcp"),
+        ("GET", "/mcp", "mcp"),
+        ("POST", "/a2a", "a2a"),
+        ("GET", "/a2a/v1/tasks/t", "a2a"),
+        ("GET", "/.well-known/agent-card.json", "a2a"),
+    )
+    async with api_of(settings) as api:
+        for method, path, extra in asked:
+            answer = await api.client.request(method, path)
+            assert (answer.status_code, answer.json()["type"]) == (501, "urn:toolfleet:problem:extra-missing"), path
+            assert f"pip install 'toolfleet[{extra}]'" in answer.json()["detail"]
+
+
+async def test_whoever_asks_for_the_head_alone_is_told_whether_a_server_is_well(settings):
+    async with api_of(settings) as api:
+        for path in ("/healthz", "/readyz"):
+            answer = await api.client.head(path)
+            assert (answer.status_code, answer.content, answer.headers["content-length"]) == (200, b"", "15")
+            assert (await api.client.get(path)).content == b'{"status":"ok"}'

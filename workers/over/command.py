@@ -48,9 +48,16 @@ def serve_over(
     async def serve() -> None:
         worker = OverWorker(address, key, named, tools, concurrency=times, settings=settings, interceptors=interceptors)
         ready = f"Ready: worker {named}, {len(tools)} tools, {times} calls at a time, over {address}. Ctrl-C stops it."
-        await worker.serve(lambda: say(ready))
+        await worker.serve(lambda: say(ready), lambda calls, grace_s: say(_stopping(calls, grace_s)))
 
     run_service(serve())
+
+
+def _stopping(calls: int, grace_s: float) -> str:
+    if not calls:
+        return "Stopping: no call is running."
+    named = "1 call that runs has" if calls == 1 else f"{calls} calls that run have"
+    return f"Stopping: {named} {grace_s:g} s to end. Ctrl-C again gives back what may be repeated, and stops now."
 
 
 def _must_be_servable(tools: Mapping[str, Tool[..., Any]]) -> None:

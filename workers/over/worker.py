@@ -105,8 +105,11 @@ class OverWorker:
             sign=SignOfLife(settings.alive_dir, LEASE),
         )
 
-    async def serve(self, when_ready: Callable[[], None]) -> None:
-        """Serve until SIGTERM or Ctrl-C; a second one ends it at once. Raises KeyRefused, NotServed, Unreachable."""
+    async def serve(self, when_ready: Callable[[], None], when_stopping: Callable[[int, float], None]) -> None:
+        """Serve until SIGTERM or Ctrl-C; a second one ends it at once. Raises KeyRefused, NotServed, Unreachable.
+
+        `when_stopping` is told how many calls are running then, and how many seconds they have.
+        """
         for number in STOPPED_BY:
             self._loop.add_signal_handler(number, self.stop)
         reporting = asyncio.create_task(self._reports.run())  # watched: cancelled below; it only sends
@@ -120,7 +123,9 @@ class OverWorker:
             self._show_life()
             when_ready()
             await self._poll_until_stopped()
-            await self._let_end(min(announced.grace_s, self._settings.shutdown_grace_s))
+            grace_s = min(announced.grace_s, self._settings.shutdown_grace_s)
+            when_stopping(len(self._calls), grace_s)
+            await self._let_end(grace_s)
             await self._heart.stop()
             await self._leave()
         finally:
@@ -279,7 +284,8 @@ class OverWorker:
         try:
             await self._client.say("release", said, Released, for_s=LAST_WORDS_S)
         except ToolfleetError as error:
-            log.warning("calls_not_given_back", error=str(error))
+            if said.attempts:
+                log.warning("calls_not_given_back", error=str(error))
 
     def _hangs(self) -> None:
         """Threads hang in calls that were given up, and others can have none: nothing more can be done here."""

@@ -13,11 +13,10 @@ from starlette.responses import Response
 from toolfleet.orchestrator.doors.agui.described import ASKED
 from toolfleet.orchestrator.doors.http.access import Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
-from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
+from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails, extra_missing
 from toolfleet.orchestrator.doors.http.runs import Through
 
 PATH: Final = "/agui"
-REMEDY: Final = "AG-UI needs `pip install 'toolfleet[agui]'` where this server runs"
 MOST_DIGITS: Final = 18
 
 router = APIRouter(tags=["ag-ui"], route_class=JsonRoute)
@@ -54,7 +53,7 @@ async def run_agent(
     Cut off, send the same request again: nothing is lost, and nothing is done twice.
     """
     if find_spec("ag_ui") is None:
-        raise Problem(HTTPStatus.NOT_IMPLEMENTED, REMEDY, code="extra-missing")
+        raise extra_missing("AG-UI", "agui")
     if last_event_id and not (
         last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= MOST_DIGITS
     ):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -29,9 +29,6 @@ DEFAULT_PORT: Final = 8765
 FOR_A_HOST: Final = (
     "Waits for an MCP host on standard input: hosts start this command themselves. With --http it serves a URL."
 )
-
-STOPS_WITHIN_S: Final = 3
-"""How long streams to clients may stay open once the server was told to stop."""
 
 
 def mcp(
@@ -76,22 +73,12 @@ async def _serve(settings: Settings, door: socket.socket | None) -> None:
 
 
 async def _serve_http(app: McpApp, door: socket.socket) -> None:
-    import uvicorn  # noqa: PLC0415  # an extra
+    from toolfleet.orchestrator.doors.http.listening import GRACE_S, server_for  # noqa: PLC0415  # an extra
 
-    from toolfleet.orchestrator.doors.http.connection import connections_of  # noqa: PLC0415  # as above
-
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app.alone(),
-            http=connections_of(),
-            log_level="warning",
-            timeout_graceful_shutdown=STOPS_WITHIN_S,
-            access_log=False,
-        )
-    )
+    server = server_for(app.alone())
+    server.on_stop = lambda: typer.echo(f"Stopping: requests have {GRACE_S} s to end. Ctrl-C again stops at once.")
     typer.echo(f"MCP:  http://{HOST}:{door.getsockname()[1]}/mcp\n\nReady. Ctrl-C stops it.")
-    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once it has cleaned up
-        await server.serve(sockets=[door])
+    await server.serve(sockets=[door])
 
 
 def _listening(port: int) -> socket.socket:

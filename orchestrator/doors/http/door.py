@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -50,6 +51,8 @@ class Door:
     """The name of the orchestrator's model; empty without one."""
     streams: set[asyncio.Task[None]] = field(default_factory=set)
     """What is being streamed to clients now."""
+    closes_streams: list[Callable[[], None]] = field(default_factory=list)
+    """What ends the streams of doors that have their own."""
     live: LiveReplies = field(default_factory=LiveReplies)
     pushes: Pushes = field(init=False)
     session_seal: Seal = field(init=False)
@@ -69,6 +72,8 @@ class Door:
         self.is_closing = True
         for stream in self.streams:
             stream.cancel()
+        for close in self.closes_streams:
+            close()
 
     async def must_see(self, run_id: str, grant: Grant) -> None:
         """Raise RunNotFound for a run of another tenant, as for one that is not there."""

@@ -58,6 +58,7 @@ async def queue(
     return next(each for each in found if each.queue == queue)
 
 
+@router.head("/healthz", include_in_schema=False)  # as some load balancers ask
 @router.get("/healthz", responses={503: {"model": ProblemDetails, "description": "A listener of this process is down"}})
 async def healthz(door: Through) -> Health:
     """Tell whether this process answers, and hears what it lives by."""
@@ -65,6 +66,7 @@ async def healthz(door: Through) -> Health:
     return Health()
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=NOT_READY)
 async def readyz(door: Through) -> Health:
     """Tell whether requests should be sent here: Redis answers, and this process is not stopping."""

@@ -6,12 +6,11 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, runtime_checkable
 
 import uvicorn
-from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from toolfleet.errors import PortInUse
@@ -43,10 +42,15 @@ class ClosesStreams(Protocol):
 class ApiServer(uvicorn.Server):
     """Ends its event streams before it waits for its connections."""
 
+    on_stop: Callable[[], None] | None = None
+    """Called when it is told to stop."""
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the server. Its listeners come back with Last-Event-ID, here or elsewhere."""
+        if self.on_stop is not None:
+            self.on_stop()
         app = self.config.app
-        door = getattr(app.state, "door", None) if isinstance(app, FastAPI) else app
+        door = getattr(getattr(app, "state", None), "door", app)
         if isinstance(door, ClosesStreams):
             door.close_streams()
         await super().shutdown(sockets)

@@ -1,4 +1,4 @@
-"""The A2A agent at /a2a, behind the same keys as everything else here. Where its SDK is missing, there is none."""
+"""The A2A agent at /a2a, behind the same keys as everything else here. Where its SDK is missing, it says so."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Final
 
 from fastapi import FastAPI
+
+from toolfleet.orchestrator.doors.http.problems import routes_of_missing
+
+PATHS: Final = ("/.well-known/agent-card.json", "/a2a", "/a2a/{rest:path}")
 
 
 def import_a2a() -> None:
@@ -21,6 +26,7 @@ def import_a2a() -> None:
 async def serve_a2a(app: FastAPI) -> AsyncIterator[None]:
     """Serve A2A from here to the end of the block, and see what its tasks have to tell."""
     if find_spec("a2a") is None:
+        app.router.routes.extend(routes_of_missing("A2A", "a2a", *PATHS))
         yield
         return
     from toolfleet.orchestrator.doors.a2a.routes import routes  # noqa: PLC0415  # an extra

@@ -1,4 +1,4 @@
-"""The MCP server at /mcp, behind the same keys as everything else here. Where its SDK is missing, there is none.
+"""The MCP server at /mcp, behind the same keys as everything else here. Where its SDK is missing, it says so.
 
 Turns a request's Grant into MCP's Caller; the protocol is `toolfleet.orchestrator.doors.mcp`.
 """
@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope as AsgiScope, Send
 
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
-from toolfleet.orchestrator.doors.http.problems import Problem, answer
+from toolfleet.orchestrator.doors.http.problems import Problem, answer, routes_of_missing
 from toolfleet.orchestrator.doors.http.quotas import Limit, Quotas, over
 
 if TYPE_CHECKING:
@@ -43,12 +43,14 @@ METHOD: Final = "mcp-method"
 async def serve_mcp(app: FastAPI, orchestrator: Orchestrator, quotas: Quotas) -> AsyncIterator[None]:
     """Serve MCP from here to the end of the block. Raises ToolModuleError if what is named beside it cannot be."""
     if find_spec("mcp") is None:
+        app.router.routes.extend(routes_of_missing("MCP", "mcp", PATH))
         yield
         return
     on_demand = _OnDemand(lambda: _door_of(orchestrator))
     serving = orchestrator.supervisor.keep("mcp", on_demand.serve)
     route = Route(PATH, endpoint=_Granted(on_demand, quotas))
     app.router.routes.insert(0, route)  # before the many that it would be compared with first
+    app.state.door.closes_streams.append(on_demand.close_streams)
     try:
         if orchestrator.settings.mcp_beside:
             await on_demand.app()  # a wrong name is said at the start
@@ -110,6 +112,11 @@ class _OnDemand:
         if self._app is None:
             self._app = self._make()
         return self._app
+
+    def close_streams(self) -> None:
+        """End what its clients listen to, if it has any."""
+        if self._app is not None:
+            self._app.close_streams()
 
     def close(self) -> None:
         """Let `serve` end."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 from starlette.types import Scope as AsgiScope
 
 from toolfleet.errors import (
@@ -146,6 +146,21 @@ class Problem(Exception):
         self.code = code or title_of(status).lower().replace(" ", "-")
         self.headers = dict(headers or {})
         self.members = members
+
+
+def extra_missing(what: str, extra: str) -> Problem:
+    """Return what is said of something whose packages are not installed where this server runs."""
+    remedy = f"{what} needs `pip install 'toolfleet[{extra}]'` where this server runs"
+    return Problem(HTTPStatus.NOT_IMPLEMENTED, remedy, code="extra-missing")
+
+
+def routes_of_missing(what: str, extra: str, *paths: str) -> list[Route]:
+    """Return routes that say so, in the place of those that are not there."""
+
+    async def say(request: Request) -> Response:
+        return answer(extra_missing(what, extra), request.url.path)
+
+    return [Route(path, say, methods=METHODS) for path in paths]
 
 
 class ProblemDetails(BaseModel):

@@ -45,8 +45,9 @@ class McpApp:
     def __init__(
         self, orchestrator: Orchestrator, caller_of: CallerOf, hosts: Sequence[str] | None, beside: Beside | None
     ) -> None:
+        self._server = fleet_server(orchestrator, caller_of, beside)
         self._sessions = StreamableHTTPSessionManager(
-            fleet_server(orchestrator, caller_of, beside),
+            self._server,
             security_settings=_security(hosts),
             max_request_body_size=orchestrator.settings.max_message_bytes,
         )
@@ -60,6 +61,15 @@ class McpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         await self._sessions.handle_request(scope, receive, send)
+
+    def close_streams(self) -> None:
+        """End the streams on which clients hear of changes, as before a server stops; requests are answered.
+
+        Clients open them again, perhaps elsewhere.
+        """
+        self._server.close_streams()
+        for transport in list(self._sessions._server_instances.values()):  # as below
+            transport.close_standalone_sse_stream()
 
     @property
     def session_ids(self) -> Collection[str]:
@@ -76,7 +86,15 @@ class McpApp:
 
     def alone(self) -> Starlette:
         """Return an application that serves nothing else, at /mcp."""
-        return Starlette(routes=[Route(PATH, endpoint=self)], lifespan=lambda _app: self.living())
+        return _Alone(self)
+
+
+class _Alone(Starlette):
+    """Serves one MCP server, and nothing else."""
+
+    def __init__(self, app: McpApp) -> None:
+        super().__init__(routes=[Route(PATH, endpoint=app)], lifespan=lambda _app: app.living())
+        self.close_streams = app.close_streams
 
 
 @exact()

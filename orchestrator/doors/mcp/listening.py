@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import mcp_types as types
@@ -146,6 +147,11 @@ class Listening:
             return _stand_of(run)
         return FIXED if await self._resources.is_beside(uri) else NOT_THERE
 
+    def close_streams(self) -> None:
+        """End every stream with its result: its client listens anew, perhaps elsewhere."""
+        for stream in self._streams:
+            stream.end()
+
     # --- sessions -----------------------------------------------------------------------------------------------
 
     async def _meet(self, ctx: Context, _params: types.NotificationParams) -> None:
@@ -223,8 +229,9 @@ class _Stream:
     def __init__(self, meta: dict[str, Any], *, hears_tools: bool) -> None:
         self.meta = meta
         self._hears_tools = hears_tools
-        self._waiting: asyncio.Queue[types.ServerNotification] = asyncio.Queue(MOST_WAITING)
-        self._is_full = asyncio.Event()
+        self._waiting: asyncio.Queue[types.ServerNotification | None] = asyncio.Queue(MOST_WAITING)
+        """None ends it."""
+        self._is_over = False
 
     async def tools_changed(self) -> None:
         if self._hears_tools:
@@ -238,15 +245,21 @@ class _Stream:
         try:
             self._waiting.put_nowait(notification)
         except asyncio.QueueFull:
-            self._is_full.set()
+            self._is_over = True
+
+    def end(self) -> None:
+        """Send nothing more: it ends once what is being sent has gone."""
+        self._is_over = True
+        with suppress(asyncio.QueueFull):
+            self._waiting.put_nowait(None)
 
     async def send(self, ctx: Context, acknowledged: types.SubscriptionFilter) -> None:
-        """Acknowledge, then send whatever is put until the client goes or does not keep up."""
+        """Acknowledge, then send whatever is put until the client goes or does not keep up, or the server ends it."""
         params = types.SubscriptionsAcknowledgedNotificationParams(notifications=acknowledged, _meta=self.meta)
         first = types.SubscriptionsAcknowledgedNotification(params=params)
         await ctx.session.send_notification(first, related_request_id=ctx.request_id)
-        while not self._is_full.is_set():
-            await ctx.session.send_notification(await self._waiting.get(), related_request_id=ctx.request_id)
+        while not self._is_over and (notification := await self._waiting.get()) is not None:
+            await ctx.session.send_notification(notification, related_request_id=ctx.request_id)
 
 
 class _Place:

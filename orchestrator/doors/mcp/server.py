@@ -5,7 +5,7 @@ Speaks through the official SDK's low-level server, both eras of the protocol; k
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, Final
@@ -48,6 +48,9 @@ INSTRUCTIONS: Final = (
 
 class FleetServer(Server[None]):
     """The low-level server, with one thing set for all its transports: that its list of tools changes."""
+
+    close_streams: Callable[[], None]
+    """Ends what is sent to those that listen for changes."""
 
     def create_initialization_options(
         self,
@@ -115,6 +118,7 @@ def fleet_server(
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+    server.close_streams = listening.close_streams
     for part in (tasks, resources, listening, Prompts(beside), Completions(orchestrator, caller_of, beside)):
         part.serve_on(server)
     serve_log_levels(server)

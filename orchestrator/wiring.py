@@ -82,6 +82,7 @@ from toolfleet.orchestrator.webhooks.endpoints import Endpoints
 from toolfleet.orchestrator.webhooks.outbox import Outbox
 from toolfleet.orchestrator.webhooks.owing import Owing
 from toolfleet.orchestrator.webhooks.pushes import Pushes
+from toolfleet.redis_clients import AsyncClient
 from toolfleet.settings import Settings
 from toolfleet.shard_record import must_be_its_shard_async
 from toolfleet.supervision import Supervisor
@@ -148,7 +149,7 @@ class _Connected:
     seal: Seal
     orchestrator_id: str
     config: Config
-    client: redis.asyncio.Redis
+    client: AsyncClient
     """For calls and their results, and for the lease."""
     shared: redis.asyncio.Redis
     """For everything else: a long answer on its connection holds up no call."""

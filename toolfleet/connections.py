@@ -55,7 +55,7 @@ def connect(settings: Settings) -> redis.Redis:
     return Client(_pool(settings.redis_url), address(settings.redis_url))
 
 
-def connect_async(settings: Settings) -> redis.asyncio.Redis:
+def connect_async(settings: Settings) -> AsyncClient:
     """An asyncio client for the running loop; connects at the first command. Its commands raise StoreUnreachable.
 
     Any number of tasks may use it: their commands share one connection, and what waits on the server has one of its

@@ -36,6 +36,9 @@ from toolfleet.errors import StoreRefuses, StoreUnreachable
 from toolfleet.multiplexing import Command, MultiplexedConnection, may_share
 from toolfleet.supervision import run_errand
 
+StreamEntry = tuple[bytes, dict[bytes, bytes]]
+"""An entry of a stream: its id, and its fields."""
+
 COMMAND_FAILED: Final = (StoreUnreachable, RedisError)
 """All that a command of these clients may end in: for loops that must go on, and words that must be said, whatever
 Redis answers."""
@@ -178,8 +181,7 @@ class AsyncClient(redis.asyncio.Redis):
         except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
         except asyncio.CancelledError:
-            if self._is_part:
-                self._line.drop()  # its server may be waiting for something
+            self._let_go()
             raise
 
     async def run_script(self, sha: str, keys: Sequence[Any], args: Sequence[Any]) -> Any:
@@ -194,6 +196,37 @@ class AsyncClient(redis.asyncio.Redis):
         except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
         return reply
+
+    async def read_streams(
+        self, behind: Mapping[str, bytes | str], *, count: int, block_ms: int | None = None
+    ) -> list[tuple[bytes, list[StreamEntry]]]:
+        """Return what streams have behind these entries, as XREAD does. Raises StoreUnreachable.
+
+        To wait for it is for a `client()` of its own. redis-py's `xread` goes three times as long a way from the reply
+        to its entries, in each of which a call may wait for its result.
+        """
+        waiting = () if block_ms is None else ("BLOCK", block_ms)
+        command = ("XREAD", *waiting, "COUNT", count, "STREAMS", *behind, *behind.values())
+        try:
+            [reply] = await self._line.request([command])
+            if isinstance(reply, Exception):
+                raise reply
+        except (RedisError, OSError) as error:
+            raise_in_our_words(error, self._address)
+        except asyncio.CancelledError:
+            self._let_go()
+            raise
+        # A map in RESP3, pairs in RESP2.
+        streams = reply.items() if isinstance(reply, dict) else reply or ()
+        return [
+            (name, [(id_, dict(zip(flat[::2], flat[1::2], strict=True))) for id_, flat in entries])
+            for name, entries in streams
+        ]
+
+    def _let_go(self) -> None:
+        """Give the connection up where whoever has asked has left: its server may be waiting for something."""
+        if self._is_part:
+            self._line.drop()
 
     def reply_of(self, command: Command, reply: Any, options: Mapping[str, Any]) -> Any:
         """Return a reply as redis-py's callers expect it. Raises the error that it is."""

@@ -45,6 +45,8 @@ class DirectBatches:
     _served: Mapping[str, ToolSpec] | None = None
     _all_offered: Mapping[str, ToolSpec] = field(default_factory=dict)
     """What all that is served amounts to for a caller."""
+    _are_some_tenants: bool = False
+    """Whether any of that is served for one tenant only: a thousand tools are not to be looked at for each message."""
 
     async def messages(
         self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
@@ -108,7 +110,7 @@ class DirectBatches:
         chain = self.interceptors.chosen(())
         return CallScope(
             run_id=run_id,
-            offered=of_tenant(await self._offered(chain, options.get("tools")), options.get("tenant", "")),
+            offered=await self._offered(chain, options.get("tools"), options.get("tenant", "")),
             emit=options.get("on_event"),
             interceptors=chain,
             context=dict(options.get("context") or {}),
@@ -121,14 +123,15 @@ class DirectBatches:
             trace=trace,
         )
 
-    async def _offered(self, chain: Chain, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:
+    async def _offered(self, chain: Chain, names: Sequence[str] | None, tenant: str) -> Mapping[str, ToolSpec]:
         if chain or names is not None:
-            return await offered_to_caller(self.catalog, chain, names)
+            return of_tenant(await offered_to_caller(self.catalog, chain, names), tenant)
         # Most callers take all tools for each of thousands of messages; the catalog changes when workers come and go.
         if (served := await self.catalog.offered()) is not self._served:
             self._all_offered = await offered_to_caller(self.catalog, chain, None)
+            self._are_some_tenants = any(spec.tenant for spec in self._all_offered.values())
             self._served = served
-        return self._all_offered
+        return of_tenant(self._all_offered, tenant) if self._are_some_tenants else self._all_offered
 
 
 def _records(

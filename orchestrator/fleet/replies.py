@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
-
-import redis
-import redis.asyncio
+from typing import Final, Protocol
 
 from toolfleet.call_news import News, open_news
 from toolfleet.calls import ToolResult, run_of
@@ -20,7 +17,7 @@ from toolfleet.errors import Refused
 from toolfleet.event_loop import stand_back
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.gather import Gatherer
-from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.redis_clients import COMMAND_FAILED, AsyncClient, StreamEntry
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip, text_of
 from toolfleet.supervision import Kept, Supervisor
@@ -93,7 +90,7 @@ class ReplyReader:
 
     def __init__(
         self,
-        client: redis.asyncio.Redis,
+        client: AsyncClient,
         settings: Settings,
         seal: Seal,
         orchestrator_id: str,
@@ -135,13 +132,14 @@ class ReplyReader:
                 try:
                     # After an outage one that does not wait: what it means is known at once.
                     block_ms = None if self._was_away else self._block_ms
-                    reply = await reader.xread({self._replies: self._last_id}, count=READ_COUNT, block=block_ms)
+                    behind = {self._replies: self._last_id}
+                    streams = await reader.read_streams(behind, count=READ_COUNT, block_ms=block_ms)
                     if self._was_away:
                         self._was_away = False
                         self._gatherer.look_up_all_soon()
                         self._on_return()
                     heard = self._heard
-                    await self._hear_all(reply)
+                    await self._hear_all(streams)
                     if self._heard - heard <= FEW:
                         await stand_back(TURNS_OF_A_REPLY)  # whoever waits for one goes on before the next read is sent
                     await self._trim()
@@ -155,8 +153,8 @@ class ReplyReader:
         """How long the next read waits: what was heard is dropped soon, also where nothing follows it."""
         return int(TRIM_EVERY_S * 1000) if self._heard else BLOCK_MS
 
-    async def _hear_all(self, reply: Any) -> None:
-        for _, entries in _streams(reply):
+    async def _hear_all(self, streams: Iterable[tuple[bytes, list[StreamEntry]]]) -> None:
+        for _, entries in streams:
             last_believed = time.time() * 1000 + AHEAD_MAX_MS
             # Ids only grow, so the last one speaks for all.
             are_believed = not entries or _ms_of(entries[-1][0]) <= last_believed
@@ -236,13 +234,6 @@ class ReplyReader:
                 await self._gatherer.drop_forgotten()  # last: a server that refuses writes can still be read
             except COMMAND_FAILED as error:
                 log.warning("results_unreadable", error=str(error))
-
-
-def _streams(reply: Any) -> Iterable[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
-    """XREAD's reply in either protocol version: RESP3 sends a map, RESP2 a list of pairs."""
-    if isinstance(reply, dict):
-        return ((name, entries[0] if len(entries) == 1 else entries) for name, entries in reply.items())
-    return reply or ()
 
 
 def _ms_of(entry_id: bytes) -> int:

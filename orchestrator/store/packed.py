@@ -14,14 +14,13 @@ from io import BytesIO
 from itertools import pairwise
 from typing import Final
 
+from toolfleet.redis_clients import StreamEntry
+
 FIELD: Final = b"p"
 """The field of a stream's first entry that makes it a pack, and the name of the form: another one has another field."""
 
 MAX_BYTES: Final = 64 * 1024
 """Longer histories stay as they are: of those the stream's own overhead is little, and they are read in pages."""
-
-StreamEntry = tuple[bytes, dict[bytes, bytes]]
-"""An entry of a run's stream as the server gives it: its id and its fields."""
 
 _WINDOW: Final = -14
 """Raw deflate (RFC 1951) that looks 16 KB back: with zlib's own sizes most of the time would go into its memory."""

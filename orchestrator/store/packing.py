@@ -17,8 +17,8 @@ import redis.asyncio
 from redis.exceptions import NoScriptError
 
 from toolfleet.keys import Keys
-from toolfleet.orchestrator.store.packed import FIELD, MAX_BYTES, StreamEntry, packed, unpacked
-from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.orchestrator.store.packed import FIELD, MAX_BYTES, packed, unpacked
+from toolfleet.redis_clients import COMMAND_FAILED, StreamEntry
 from toolfleet.scripts import lua
 from toolfleet.supervision import Kept, Supervisor
 

@@ -41,9 +41,10 @@ from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, b
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, followed, read, stored
 from toolfleet.orchestrator.store.names import RunNames, noted
 from toolfleet.orchestrator.store.news import News
-from toolfleet.orchestrator.store.packed import StreamEntry, unpacked
+from toolfleet.orchestrator.store.packed import unpacked
 from toolfleet.orchestrator.store.packing import Packing, unpack
 from toolfleet.orchestrator.store.recent import RecentWrites, Write
+from toolfleet.redis_clients import StreamEntry
 from toolfleet.replicas import Replicas, confirm, script_on_replicas
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua

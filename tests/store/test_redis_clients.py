@@ -44,7 +44,7 @@ async def test_connections_are_known_by_one_name_that_is_made_once(server):
 
 
 async def commands_of(client):
-    """A lone command, a pipeline, a transaction, a script and a scan: each as a coroutine function."""
+    """A lone command, a pipeline, a transaction, a script, a scan and streams: each as a coroutine function."""
 
     async def piped(*, transaction):
         pipeline = client.pipeline(transaction=transaction)
@@ -62,10 +62,11 @@ async def commands_of(client):
         "transaction": lambda: piped(transaction=True),
         "script": lambda: script(keys=["x"]),
         "scan": scanned,
+        "streams": lambda: client.read_streams({"x": "0"}, count=1),
     }
 
 
-@pytest.mark.parametrize("way", ["command", "pipeline", "transaction", "script", "scan"])
+@pytest.mark.parametrize("way", ["command", "pipeline", "transaction", "script", "scan", "streams"])
 async def test_every_way_to_a_server_that_is_away_says_where_and_what_to_do_without_the_password(way):
     nobody = read_settings(redis_url=f"redis://:{PASSWORD}@127.0.0.1:1/0")
     async with connect_async(nobody) as client:
@@ -144,3 +145,29 @@ async def test_what_could_not_be_sent_is_told_to_whoever_waits():
 
     with pytest.raises(LookupError, match="1 is a bug"):
         await Batcher(send, max_batch=2).add(1)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_streams_are_read_as_they_stand_in_either_protocol(redis_server, protocol):
+    first, second, nothing, key = (f"streams-{protocol}-{name}" for name in ("first", "second", "nothing", "key"))
+    settings = read_settings(redis_url=redis_server.url)
+    async with connect_async(settings) as client, client.client() as reader:
+        client.connection_pool.connection_kwargs["protocol"] = protocol
+        assert await reader.read_streams({first: "0"}, count=5) == []
+        ids = [await client.xadd(first, {"a": str(number), b"\xff": b"\r\n"}) for number in range(3)]
+        other = await client.xadd(second, {"b": ""})
+        assert (await reader.client_info())["resp"] == str(protocol)
+        found = await reader.read_streams({first: ids[0], nothing: "0", second: "0"}, count=1)
+        assert found == [
+            (first.encode(), [(ids[1], {b"a": b"1", b"\xff": b"\r\n"})]),
+            (second.encode(), [(other, {b"b": b""})]),
+        ]
+        waiting = asyncio.create_task(reader.read_streams({first: ids[2]}, count=5, block_ms=60_000))
+        await asyncio.sleep(0.05)
+        last = await client.xadd(first, {"a": "last"})
+        assert await waiting == [(first.encode(), [(last, {b"a": b"last"})])]
+        assert await reader.read_streams({first: last}, count=5, block_ms=1) == []
+        await client.set(key, "no stream")
+        with pytest.raises(StoreRefuses, match="WRONGTYPE"):
+            await reader.read_streams({key: "0"}, count=1)
+        await client.delete(first, second, key)

@@ -12,19 +12,17 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 from weakref import WeakValueDictionary
 
 import orjson
-import redis
-import redis.asyncio
 
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.doors.http.shared_reads import SharedReads
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.store.chain import FIRST
-from toolfleet.orchestrator.store.packed import StreamEntry as Stored, next_id, order_of, unpacked
-from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.orchestrator.store.packed import next_id, order_of, unpacked
+from toolfleet.redis_clients import COMMAND_FAILED, AsyncClient, StreamEntry
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip
 from toolfleet.supervision import Kept, Supervisor
@@ -143,9 +141,7 @@ class _Watched:
 class Tail:
     """Follows runs. An async context manager: leaving it ends what its listeners hear."""
 
-    def __init__(
-        self, client: redis.asyncio.Redis, settings: Settings, *, max_frames: int, supervisor: Supervisor
-    ) -> None:
+    def __init__(self, client: AsyncClient, settings: Settings, *, max_frames: int, supervisor: Supervisor) -> None:
         self._client = client
         self._supervisor = supervisor
         self._keys = settings.keys
@@ -267,22 +263,21 @@ class Tail:
             finally:
                 self._reader_id = None
 
-    async def _read_once(self, reader: redis.asyncio.Redis) -> None:
+    async def _read_once(self, reader: AsyncClient) -> None:
         self._is_stale = False
         if not self._watched:
             self._is_wanted.clear()
             return
-        names = {self._keys.run(run_id).encode(): run_id for run_id in self._watched}
-        streams: dict[Any, Any] = {name: self._watched[run_id].last_id for name, run_id in names.items()}
+        names = {self._keys.run(run_id): run_id for run_id in self._watched}
+        streams = {name: self._watched[run_id].last_id for name, run_id in names.items()}
         # New runs may come while this waits: then it is woken (`_wake_when_stale`) and asks again.
-        reply = await reader.xread(streams, count=READ_COUNT, block=BLOCK_MS)
-        for name, entries in _streams(reply):
-            since = next_id(streams[name])
-            await self._tell(names[name], unpacked(entries, since=since))
+        for name, entries in await reader.read_streams(streams, count=READ_COUNT, block_ms=BLOCK_MS):
+            run_id = names[name.decode()]
+            await self._tell(run_id, unpacked(entries, since=next_id(streams[name.decode()])))
         if time.monotonic() - self._looked_for_gone_s >= LOOK_FOR_GONE_EVERY_S:
             await self._look_for_gone()
 
-    async def _tell(self, run_id: str, entries: list[Stored]) -> None:
+    async def _tell(self, run_id: str, entries: list[StreamEntry]) -> None:
         watched = self._watched.get(run_id)
         if watched is None:
             return
@@ -336,7 +331,7 @@ class Tail:
                 return
             count = min(MAX_PAGE, max(1, PAGE_BYTES // max(1, largest)), 4 * count)
 
-    def _frames_of(self, run_id: str, entries: Iterable[Stored]) -> list[Frame]:
+    def _frames_of(self, run_id: str, entries: Iterable[StreamEntry]) -> list[Frame]:
         """Make the frames of entries, once for all listeners. One that is no event has no data."""
         frames = []
         for entry_id, fields in entries:
@@ -350,10 +345,10 @@ class Tail:
             frames.append(known)
         return frames
 
-    async def _range(self, page: tuple[str, str, int]) -> list[Stored]:
+    async def _range(self, page: tuple[str, str, int]) -> list[StreamEntry]:
         run_id, after, count = page
         since = next_id(after)
-        found = cast("list[Stored]", await self._client.xrange(self._keys.run(run_id), min=since, count=count))
+        found = cast("list[StreamEntry]", await self._client.xrange(self._keys.run(run_id), min=since, count=count))
         return unpacked(found, since=since)
 
     async def _is_over(self, run_id: str, last_id: str) -> bool:
@@ -389,10 +384,3 @@ def _frame(entry_id: str, event: bytes) -> Frame:
 def _one_line(event: bytes) -> bytes:
     """Return JSON on one line, whoever wrote it: what follows a break would be taken for another event."""
     return orjson.dumps(orjson.loads(event)) if b"\n" in event or b"\r" in event else event
-
-
-def _streams(reply: Any) -> Iterable[tuple[bytes, list[Stored]]]:
-    """Return XREAD's reply as pairs: RESP3 sends a map, RESP2 a list of pairs."""
-    if isinstance(reply, dict):
-        return ((name, entries[0] if len(entries) == 1 else entries) for name, entries in reply.items())
-    return reply or ()

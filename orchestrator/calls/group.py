@@ -81,7 +81,7 @@ class CallGroup:
         self._sent_before: list[str] = []
         self._queued: list[asyncio.Future[bool]] = []
         self._sent_at_s = 0.0
-        """When they were, by the event loop's clock."""
+        """When they were there, or had all been made, by the event loop's clock."""
         self.deadlines_unix_s: dict[str, float] = {}
         """Of the calls that were sent just now, by call id."""
         self.direct: list[str] = []
@@ -118,21 +118,28 @@ class CallGroup:
             # Their results may have been pushed to whoever waited for them before us.
             await self._services.gatherer.look_up(self._sent_before)
 
+    async def reach_queues(self) -> bool:
+        """Wait until the calls of this group are in their queues. False when any of them could not be sent."""
+        are_there = all([await queued for queued in self._queued])
+        self._sent_at_s = asyncio.get_running_loop().time()
+        return are_there
+
     async def is_back_soon(self) -> bool:
-        """Wait for a moment, where only workers are waited for; whether all of them have answered by then."""
+        """Wait for a moment, where only workers are waited for; whether all of them have answered by then.
+
+        Not where interceptors look at the results, which may take them any time. Nor for a tool whose result is the
+        answer: a version that reads no sendings in `CallsBack` would take such a run for one that goes on.
+        """
         others = self._here or self._brought or self.awaiting_approval or self.agents or self.background
-        if others or self._barrier.is_patient or min(self._by_patience, default=0.0) < BACK_SOON_S:
+        is_plain = not (others or self.direct or self._scope.interceptors)
+        if not is_plain or min(self._by_patience, default=0.0) < BACK_SOON_S:  # none has any where all are patient
             return False
         return await self._barrier.is_complete_within(BACK_SOON_S)
 
     @property
-    def sent_since_s(self) -> float:
-        """How long ago its calls were sent, in whole milliseconds."""
+    def queued_since_s(self) -> float:
+        """For how many seconds its calls have been in their queues, to the millisecond."""
         return round(asyncio.get_running_loop().time() - self._sent_at_s, 3)
-
-    async def reach_queues(self) -> bool:
-        """Wait until the calls of this group are in their queues. False when any of them could not be sent."""
-        return all([await queued for queued in self._queued])
 
     async def _arguments_to_send(self) -> dict[str, str]:
         """What calls that are not sent yet are to be sent with, where that is not what their record shows."""

@@ -42,8 +42,7 @@ class GroupOutcome:
             {**self.results, **more.results},
             {**self.fetched, **more.fetched},
             self.slow | more.slow,
-            self.raised or more.raised,
-            self.sent or more.sent,
+            self.raised or more.raised,  # `sent`: of each portion that is written down before the next is sent
         )
 
 
@@ -87,7 +86,7 @@ def what_was_sent(
 def what_came_back(run: Run, outcome: GroupOutcome, handed_out: Mapping[str, Submitted]) -> CallsBack | None:
     """What must be written down of a group that was waited for; None when nothing of it is back."""
     results = {**outcome.results, **given_to_model(run, handed_out)}
-    if not results and not outcome.fetched and outcome.sent is None:
+    if not results and not outcome.fetched:
         return None
     return _calls_back(
         results=results, messages=run.messages_with(results), fetched=dict(outcome.fetched), sent=outcome.sent

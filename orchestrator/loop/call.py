@@ -83,13 +83,12 @@ class Calling:
                 agents=group.agents,
                 background=[call_id for call_id in group.background if call_id in group.deadlines_unix_s],
             )
-            if sent is not None:
-                sent = await self._record_unless_back_soon(work, sent, group, scope)
+            unrecorded = None if sent is None else await self._record_unless_back_soon(work, sent, group, scope)
             if work.run.parent_call_id is not None:
                 # Also where it was recorded before: who did so may have been lost before they were told.
                 await tell_above(work.journal.store, work.run, work.run.awaiting_approval)
             outcome = await group.wait()
-        return outcome if sent is None else replace(outcome, sent=sent)
+        return outcome if unrecorded is None else replace(outcome, sent=unrecorded)
 
     async def _record_unless_back_soon(
         self, work: RunAtWork, sent: CallsSent, group: CallGroup, scope: CallScope
@@ -97,15 +96,15 @@ class Calling:
         """Write down what was sent: an orchestrator that takes over waits for these calls, and sends them no more.
 
         Of calls that are back at once, that is returned, to be written down with their results: one write less. Who
-        takes over in between sends them again, as those of which this could not be written down, and is told by their
-        workers what they have come to.
+        takes over in between sends them again, as those of which this could not be written down: what may be repeated
+        may be done once more, and of the others the results are found.
         """
-        is_back = await group.is_back_soon()
         # Calls that could not be sent are not written down as sent; `wait` raises what has stopped them.
         if not await group.reach_queues():
             return None
         reached(Point.DISPATCHED, work.run.run_id)
-        if held_s := group.sent_since_s:
+        is_back = await group.is_back_soon()
+        if held_s := group.queued_since_s:
             sent = changed(sent, held_s=held_s)
         if is_back:
             return sent

@@ -119,8 +119,8 @@ class Script:
 
     @property
     def through(self) -> int:
-        """How many events of the history are through, its first one not counted."""
-        return self._places[self.at - 1] if self.at else 0
+        """How many events of the history are through as a whole, its first one not counted."""
+        return (self._places[-1] if self._places else 0) if self.next is None else self._places[self.at] - 1
 
     def catch_up(self, run: Run) -> Run:
         """Return the run with all that others brought next, as an owner hears of it that writes."""
@@ -208,7 +208,7 @@ class Script:
         raise Diverged("the replay goes another way")
 
     def _note(self, run: Run, found: Any) -> None:
-        place = self._places[self.at] if self.at < len(self._places) else self.through + 1
+        place = self.through + 1
         for what, expected, came in found:
             self.differences.append(Difference(turn=run.turn, event=place, what=what, expected=expected, found=came))
 

@@ -207,7 +207,7 @@ class CallsSent(Record):
     """Those of which the model has asked for a handle at once."""
     awaiting_approval: tuple[str, ...] = ()
     held_s: float = Field(default=0.0, exclude_if=lambda held_s: not held_s)
-    """How long they were on their way when this was stored."""
+    """For how many seconds they had been in their queues when this was written."""
 
 
 class CallsBack(Record):

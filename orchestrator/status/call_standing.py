@@ -23,9 +23,10 @@ class JobStanding(Record):
 
 
 class CallStanding(Record):
-    """How one call stands now. `age_s` counts from when it was sent, and is None for one that was not.
+    """How one call stands now. `age_s` counts from when it was sent; None for one that was not.
 
-    That it was sent is written down within a moment; until then it counts from when a worker has taken it.
+    That it was sent is written down a moment later, and not at all where its run ends in that moment: without it,
+    `age_s` counts from when a worker has taken the call, and the deadline is None.
     """
 
     call_id: str

@@ -171,7 +171,8 @@ def _standing(
     noted_unix_s = times.back_unix_s.get(call.call_id) if found.state.is_terminal else None
     ended_unix_s = attempt.ended_unix_s if attempt else noted_unix_s
     position = found.queue_position
-    age_s = (position and position.held_s) if sent_unix_s is None else max(0.0, time.time() - sent_unix_s)
+    since_unix_s = sent_unix_s or began_unix_s
+    age_s = (position and position.held_s) if since_unix_s is None else max(0.0, time.time() - since_unix_s)
     return CallStanding(
         call_id=call.call_id,
         run_id=run.run_id,

@@ -12,7 +12,7 @@ from tests.run import machine
 from toolfleet.calls import Attempt, Failed, FailureKind, Returned
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.orchestrator.doors.http.key_store import Scope
-from toolfleet.orchestrator.run.events import CallsBack, CallsSent, ModelReplied
+from toolfleet.orchestrator.run.events import CallsBack, CallsSent, ModelReplied, RunStopped
 from toolfleet.orchestrator.store.journal import Journal
 
 CALLS = 2000
@@ -128,6 +128,22 @@ async def test_W12_arguments_are_told_exactly(api):
     request = RequestedCall(id="c", name="echo", arguments=said)
     await journal.append(ModelReplied(message=AssistantMessage(tool_calls=(request,))))
     assert (await api.client.get(f"/v1/runs/{run_id}/calls/{run_id}.1.0")).json()["arguments"] == said
+    await api.client.delete(f"/v1/runs/{run_id}")
+
+
+async def test_a_call_whose_run_ended_before_it_was_noted_that_it_was_sent_has_its_age_all_the_same(api):
+    run_id = f"ended{time.monotonic_ns():x}"
+    store = api.door.looking.store
+    journal = Journal(store, await store.begin(machine.STARTED.model_copy(update={"run_id": run_id})), "")
+    request = RequestedCall(id="c", name="echo", arguments="{}")
+    await journal.append(ModelReplied(message=AssistantMessage(tool_calls=(request,))))
+    began = time.time() - 100
+    attempt = Attempt(worker="w", number=1, began_unix_s=began, ended_unix_s=began + 1)
+    results = {f"{run_id}.1.0": Returned(content="x", attempt=attempt)}
+    await journal.append(RunStopped(state="cancelled", reason="unwanted", results=results))
+    [told] = (await api.client.get(f"/v1/runs/{run_id}/calls")).json()["calls"]
+    assert (told["state"], told["took_s"]) == ("succeeded", 1.0)
+    assert 100 <= told["age_s"] < 100 + WAIT_S
     await api.client.delete(f"/v1/runs/{run_id}")
 
 

@@ -38,8 +38,18 @@ def test_serve_says_where_and_stops_when_told(terminal):
         assert httpx.get(f"{url}/v1/models", headers=key).json()["data"] == []
         process.send_signal(signal.SIGTERM)
         stopped = ended(process)
-        assert "Stopping: requests have 5 s to end" in stopped.out
+        assert "Stopping: requests have 5 s to end" in stopped.err
         assert "Traceback" not in stopped.err
+    terminal.until_nothing_is_left()
+
+
+def test_serve_stops_in_order_when_nobody_reads_what_it_says(terminal):
+    with terminal.start("serve", "--port", "0", "--no-model") as process:
+        read_until(process, "Ready")
+        for pipe in (process.stdout, process.stderr):
+            pipe.close()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
     terminal.until_nothing_is_left()
 
 

@@ -84,9 +84,10 @@ async def test_who_listens_is_let_go_and_what_was_asked_is_answered(fleet, serve
             assert [frame["result"]["resultType"] async for frame in news] == ["complete"]
             assert [line async for line in changes.aiter_lines() if line.startswith("data")] == []
             assert asyncio.get_running_loop().time() - began_s < GRACE_S
+        # After a second (`mcp_wait_s`): what comes with the SDK ends streams within half of one.
+        assert "play is still running" in (await called).text
         actor.returns("played to its end")
-        assert "played to its end" in (await called).text
     out, err = await asyncio.wait_for(server.communicate(), WAIT_S)
     assert server.returncode == 0
-    assert f"Stopping: requests have {GRACE_S} s to end" in out.decode()
-    assert err.decode() == ""
+    assert "Stopping" not in out.decode()
+    assert err.decode() == f"Stopping: requests have {GRACE_S} s to end. Ctrl-C again stops at once.\n"

@@ -55,9 +55,9 @@ def test_X5_a_laptop_serves_its_tools_with_one_command_and_ends_what_it_has(serv
         until_noted(tmp_path, "began")
         worker.send_signal(signal.SIGTERM)
         assert caller.ended(handle)["content"] == "paid 1"
-        out, _ = worker.communicate(timeout=30)
+        _, err = worker.communicate(timeout=30)
         assert worker.returncode == 0
-        assert "Stopping: 1 call that runs has " in out
+        assert "Stopping: 1 call that runs has " in err
     assert len([line for line in ledger(tmp_path) if "paid 1" in line]) == 1
 
 

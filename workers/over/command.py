@@ -12,6 +12,7 @@ from typing import Any, Final
 from toolfleet.errors import InvalidSettings
 from toolfleet.event_loop import run_service
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.last_words import say_last
 from toolfleet.logs import FactLog
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
@@ -48,7 +49,7 @@ def serve_over(
     async def serve() -> None:
         worker = OverWorker(address, key, named, tools, concurrency=times, settings=settings, interceptors=interceptors)
         ready = f"Ready: worker {named}, {len(tools)} tools, {times} calls at a time, over {address}. Ctrl-C stops it."
-        await worker.serve(lambda: say(ready), lambda calls, grace_s: say(_stopping(calls, grace_s)))
+        await worker.serve(lambda: say(ready), lambda calls, grace_s: say_last(_stopping(calls, grace_s)))
 
     run_service(serve())
 

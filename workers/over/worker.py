@@ -284,7 +284,7 @@ class OverWorker:
         try:
             await self._client.say("release", said, Released, for_s=LAST_WORDS_S)
         except ToolfleetError as error:
-            if said.attempts:
+            if said.attempts or said.offers:
                 log.warning("calls_not_given_back", error=str(error))
 
     def _hangs(self) -> None:

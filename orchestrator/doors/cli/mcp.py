@@ -73,10 +73,14 @@ async def _serve(settings: Settings, door: socket.socket | None) -> None:
 
 
 async def _serve_http(app: McpApp, door: socket.socket) -> None:
-    from toolfleet.orchestrator.doors.http.listening import GRACE_S, server_for  # noqa: PLC0415  # an extra
+    from sse_starlette.sse import AppStatus  # noqa: PLC0415  # comes with the SDK
 
+    from toolfleet.orchestrator.doors.http.listening import server_for  # noqa: PLC0415  # an extra
+
+    # It would end all streams at the signal, those of calls too, whose clients wait for the results.
+    AppStatus.enable_automatic_graceful_drain = False
     server = server_for(app.alone())
-    server.on_stop = lambda: typer.echo(f"Stopping: requests have {GRACE_S} s to end. Ctrl-C again stops at once.")
+    server.says_that_it_stops = True
     typer.echo(f"MCP:  http://{HOST}:{door.getsockname()[1]}/mcp\n\nReady. Ctrl-C stops it.")
     await server.serve(sockets=[door])
 

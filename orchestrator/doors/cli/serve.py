@@ -94,11 +94,7 @@ async def _serve(
     # The command must start without these, to say that they are missing.
     from toolfleet.orchestrator.doors.http.access import is_loopback  # noqa: PLC0415  # an extra
     from toolfleet.orchestrator.doors.http.app import create_app  # noqa: PLC0415  # an extra
-    from toolfleet.orchestrator.doors.http.listening import (  # noqa: PLC0415  # an extra
-        GRACE_S,
-        listening_socket,
-        server_for,
-    )
+    from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for  # noqa: PLC0415  # an extra
     from toolfleet.orchestrator.doors.shards.app import create_sharded_app  # noqa: PLC0415  # an extra
     from toolfleet.orchestrator.doors.shards.metrics import metrics_of  # noqa: PLC0415  # an extra
 
@@ -119,8 +115,7 @@ async def _serve(
         make = create_sharded_app if settings.is_for_all_shards else create_app
         app = make(settings, model, options=options)
         server = server_for(app, header_timeout_s=settings.api_header_timeout_s)
-        stopping = f"Stopping: requests have {GRACE_S} s to end, then runs are handed over. Ctrl-C again stops at once."
-        server.on_stop = lambda: console.print(stopping)
+        server.says_that_it_stops = True
         listening_host = f"[{host}]" if ":" in host else host
         url = f"http://{listening_host}:{bound.getsockname()[1]}"
         for each in settings.of_each_redis:

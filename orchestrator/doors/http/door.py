@@ -51,7 +51,7 @@ class Door:
     """The name of the orchestrator's model; empty without one."""
     streams: set[asyncio.Task[None]] = field(default_factory=set)
     """What is being streamed to clients now."""
-    closes_streams: list[Callable[[], None]] = field(default_factory=list)
+    stream_closers: list[Callable[[], None]] = field(default_factory=list)
     """What ends the streams of doors that have their own."""
     live: LiveReplies = field(default_factory=LiveReplies)
     pushes: Pushes = field(init=False)
@@ -72,7 +72,7 @@ class Door:
         self.is_closing = True
         for stream in self.streams:
             stream.cancel()
-        for close in self.closes_streams:
+        for close in self.stream_closers:
             close()
 
     async def must_see(self, run_id: str, grant: Grant) -> None:

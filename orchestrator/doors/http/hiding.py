@@ -27,7 +27,7 @@ RECORDS: Final = _names("""
     messages unheard message tool_calls calls runs result late_result refusal attempt approval terms limits price
     accounts usage spent fault media progress job left streamed awaiting_below children run call attempts batches
     waits_for approvals first_failure slowest total own below found handles lines questions answers answered
-    schedules ticks
+    schedules ticks sent
 """)
 """Fields with records inside, or lists of them: these are looked into. A text in their place is hidden."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from toolfleet.errors import PortInUse
+from toolfleet.last_words import say_last
 from toolfleet.orchestrator.doors.http.connection import HEADER_TIMEOUT_S, SEND_TIMEOUT_S, connections_of
 
 STOPPED_BY: Final = (signal.SIGINT, signal.SIGTERM)
@@ -42,18 +44,20 @@ class ClosesStreams(Protocol):
 class ApiServer(uvicorn.Server):
     """Ends its event streams before it waits for its connections."""
 
-    on_stop: Callable[[], None] | None = None
-    """Called when it is told to stop."""
+    says_that_it_stops = False
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the server. Its listeners come back with Last-Event-ID, here or elsewhere."""
-        if self.on_stop is not None:
-            self.on_stop()
         app = self.config.app
         door = getattr(getattr(app, "state", None), "door", app)
         if isinstance(door, ClosesStreams):
             door.close_streams()
+        if self.says_that_it_stops:
+            say_last(f"Stopping: requests have {GRACE_S} s to end. Ctrl-C again stops at once.")
         await super().shutdown(sockets)
+        if self.force_exit:
+            # What is cut off now would say so with a traceback of its own.
+            logging.getLogger("uvicorn.error").disabled = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

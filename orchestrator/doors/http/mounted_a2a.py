@@ -10,7 +10,7 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from toolfleet.orchestrator.doors.http.problems import routes_of_missing
+from toolfleet.orchestrator.doors.http.problems import said_to_be_missing
 
 PATHS: Final = ("/.well-known/agent-card.json", "/a2a", "/a2a/{rest:path}")
 
@@ -26,8 +26,8 @@ def import_a2a() -> None:
 async def serve_a2a(app: FastAPI) -> AsyncIterator[None]:
     """Serve A2A from here to the end of the block, and see what its tasks have to tell."""
     if find_spec("a2a") is None:
-        app.router.routes.extend(routes_of_missing("A2A", "a2a", *PATHS))
-        yield
+        with said_to_be_missing(app, "A2A", "a2a", *PATHS):
+            yield
         return
     from toolfleet.orchestrator.doors.a2a.routes import routes  # noqa: PLC0415  # an extra
     from toolfleet.orchestrator.doors.a2a.telling import Telling  # noqa: PLC0415  # as above

@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope as AsgiScope, Send
 
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
-from toolfleet.orchestrator.doors.http.problems import Problem, answer, routes_of_missing
+from toolfleet.orchestrator.doors.http.problems import Problem, answer, said_to_be_missing
 from toolfleet.orchestrator.doors.http.quotas import Limit, Quotas, over
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ METHOD: Final = "mcp-method"
 async def serve_mcp(app: FastAPI, orchestrator: Orchestrator, quotas: Quotas) -> AsyncIterator[None]:
     """Serve MCP from here to the end of the block. Raises ToolModuleError if what is named beside it cannot be."""
     if find_spec("mcp") is None:
-        app.router.routes.extend(routes_of_missing("MCP", "mcp", PATH))
-        yield
+        with said_to_be_missing(app, "MCP", "mcp", PATH):
+            yield
         return
     on_demand = _OnDemand(lambda: _door_of(orchestrator))
     serving = orchestrator.supervisor.keep("mcp", on_demand.serve)
     route = Route(PATH, endpoint=_Granted(on_demand, quotas))
     app.router.routes.insert(0, route)  # before the many that it would be compared with first
-    app.state.door.closes_streams.append(on_demand.close_streams)
+    app.state.door.stream_closers.append(on_demand.close_streams)
     try:
         if orchestrator.settings.mcp_beside:
             await on_demand.app()  # a wrong name is said at the start

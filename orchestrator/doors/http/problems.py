@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -154,13 +156,20 @@ def extra_missing(what: str, extra: str) -> Problem:
     return Problem(HTTPStatus.NOT_IMPLEMENTED, remedy, code="extra-missing")
 
 
-def routes_of_missing(what: str, extra: str, *paths: str) -> list[Route]:
-    """Return routes that say so, in the place of those that are not there."""
+@contextmanager
+def said_to_be_missing(app: Starlette, what: str, extra: str, *paths: str) -> Iterator[None]:
+    """Have the application say so at these paths, until the block ends."""
 
     async def say(request: Request) -> Response:
         return answer(extra_missing(what, extra), request.url.path)
 
-    return [Route(path, say, methods=METHODS) for path in paths]
+    routes = [Route(path, say, methods=METHODS) for path in paths]
+    app.router.routes.extend(routes)
+    try:
+        yield
+    finally:
+        for route in routes:
+            app.router.routes.remove(route)
 
 
 class ProblemDetails(BaseModel):

@@ -1,4 +1,4 @@
-"""What a command says while it stops, to whoever is still there."""
+"""What a command says while it stops, to whoever sits before it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import suppress
 
 
 def say_last(text: str) -> None:
-    """Write a line to standard error, if anybody reads that. Raises nothing: what stops is to stop in order.
+    """Write a line to standard error where that is a terminal; elsewhere each line of it is a program's to read.
 
-    Ctrl-C also ends what the command's output goes through (`toolfleet serve 2>&1 | tee log`).
+    Raises nothing: the terminal may be gone as well, and what stops is to stop in order.
     """
-    if sys.__stderr__ is not None:
-        with suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
+    with suppress(OSError, ValueError, AttributeError):  # gone, closed, or never there
+        if sys.__stderr__.isatty():  # type: ignore[union-attr]  # as above
             # Past its buffer: what stayed in there would end the process with an error of its own.
-            os.write(sys.__stderr__.fileno(), f"{text}\n".encode())
+            os.write(sys.__stderr__.fileno(), f"{text}\n".encode())  # type: ignore[union-attr]  # as above

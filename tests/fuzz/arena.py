@@ -21,6 +21,7 @@ from toolfleet.orchestrator import Orchestrator, rehearsal_model
 
 AT_ONCE = 500
 SERVED_WITHIN_S = 30.0
+SAME_FOR_S = 2.0
 FLEET_TOOLS = {"PYTHONPATH": str(Path(__file__).parents[1] / "fleet")}
 
 
@@ -83,8 +84,12 @@ class Arena:
         while any(self._length(keys.queue(queue, level)) for queue in inputs.QUEUES for level in inputs.LEVELS):
             assert time.monotonic() < give_up, "some messages are still in their queues"
             await asyncio.sleep(0.1)
-        await asyncio.sleep(1.0)  # what was refused is counted now and then
-        return {name.decode(): int(count) for name, count in self._client.hgetall(keys.counters()).items()}
+        # What was refused is counted now and then, and broadcasts stand in no queue that could be seen to be empty.
+        before: dict[bytes, bytes] = {}
+        while (now := self._client.hgetall(keys.counters())) != before:
+            before = now
+            await asyncio.sleep(SAME_FOR_S)
+        return {name.decode(): int(count) for name, count in now.items()}
 
     def _length(self, stream: str) -> int:
         try:

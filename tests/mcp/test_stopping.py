@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -28,23 +29,27 @@ COMMANDS = {"alone": ("mcp", "--http", "--port", "0"), "mounted": ("serve", "--n
 
 
 @pytest.fixture(params=COMMANDS)
-async def server(request: pytest.FixtureRequest, fleet: LocalFleet) -> AsyncIterator[asyncio.subprocess.Process]:
+async def server(request: pytest.FixtureRequest, fleet: LocalFleet) -> AsyncIterator[tuple[Process, int]]:
+    """The process, and the terminal that it complains to."""
+    terminal, theirs = os.openpty()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "toolfleet.orchestrator.doors.cli", *COMMANDS[request.param]),
         env={**os.environ, **HERE, **fleet.settings.as_environment()},
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stderr=theirs,
     )
+    os.close(theirs)
     try:
-        yield process
+        yield process, terminal
     finally:
         if process.returncode is None:
             process.kill()
         await process.communicate()
+        os.close(terminal)
 
 
 @asynccontextmanager
-async def asked(fleet: LocalFleet, server: asyncio.subprocess.Process) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+async def asked(fleet: LocalFleet, server: Process) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
     """A client with a key, and the address of MCP."""
     said = ""
     while "Ready" not in said:
@@ -71,7 +76,8 @@ async def session_of(client: httpx.AsyncClient, url: str) -> dict[str, str]:
 
 
 async def test_who_listens_is_let_go_and_what_was_asked_is_answered(fleet, server, stage):
-    async with asked(fleet, server) as (client, url):
+    process, terminal = server
+    async with asked(fleet, process) as (client, url):
         session = await session_of(client, url)
         call = sent("tools/call", 2, name="play", arguments={"stage": stage.path})
         called = asyncio.create_task(client.post(url, headers=session, json=call))
@@ -80,14 +86,14 @@ async def test_who_listens_is_let_go_and_what_was_asked_is_answered(fleet, serve
             assert changes.status_code == 200
             assert (await anext(news))["method"] == "notifications/subscriptions/acknowledged"
             began_s = asyncio.get_running_loop().time()
-            server.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
             assert [frame["result"]["resultType"] async for frame in news] == ["complete"]
             assert [line async for line in changes.aiter_lines() if line.startswith("data")] == []
             assert asyncio.get_running_loop().time() - began_s < GRACE_S
         # After a second (`mcp_wait_s`): what comes with the SDK ends streams within half of one.
         assert "play is still running" in (await called).text
         actor.returns("played to its end")
-    out, err = await asyncio.wait_for(server.communicate(), WAIT_S)
-    assert server.returncode == 0
-    assert "Stopping" not in out.decode()
-    assert err.decode() == f"Stopping: requests have {GRACE_S} s to end. Ctrl-C again stops at once.\n"
+    await asyncio.wait_for(process.communicate(), WAIT_S)
+    assert process.returncode == 0
+    said = os.read(terminal, 4096).decode()
+    assert said == f"Stopping: requests have {GRACE_S} s to end. Ctrl-C again stops at once.\r\n"

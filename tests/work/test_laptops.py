@@ -20,6 +20,7 @@ from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.settings import Settings, new_secret
 from toolfleet.testing import Proxy
 from toolfleet.workers.over.client import address_of, headers_of
+from toolfleet.workers.over.command import stopping
 
 QUICK = {"lease_s": 4.0, "heartbeat_s": 0.5}
 
@@ -55,10 +56,14 @@ def test_X5_a_laptop_serves_its_tools_with_one_command_and_ends_what_it_has(serv
         until_noted(tmp_path, "began")
         worker.send_signal(signal.SIGTERM)
         assert caller.ended(handle)["content"] == "paid 1"
-        _, err = worker.communicate(timeout=30)
-        assert worker.returncode == 0
-        assert "Stopping: 1 call that runs has " in err
+        assert worker.wait(30) == 0
     assert len([line for line in ledger(tmp_path) if "paid 1" in line]) == 1
+
+
+def test_a_worker_that_stops_says_what_is_running_and_how_long_it_may():
+    assert stopping(0, 30.0) == "Stopping: no call is running."
+    assert stopping(1, 30.0).startswith("Stopping: 1 call that runs has 30 s to end. Ctrl-C again ")
+    assert stopping(2, 2.5).startswith("Stopping: 2 calls that run have 2.5 s to end. ")
 
 
 def test_X5_a_worker_that_is_cut_off_keeps_its_calls_within_their_lease_and_each_result_counts_once(

@@ -49,12 +49,13 @@ def serve_over(
     async def serve() -> None:
         worker = OverWorker(address, key, named, tools, concurrency=times, settings=settings, interceptors=interceptors)
         ready = f"Ready: worker {named}, {len(tools)} tools, {times} calls at a time, over {address}. Ctrl-C stops it."
-        await worker.serve(lambda: say(ready), lambda calls, grace_s: say_last(_stopping(calls, grace_s)))
+        await worker.serve(lambda: say(ready), lambda calls, grace_s: say_last(stopping(calls, grace_s)))
 
     run_service(serve())
 
 
-def _stopping(calls: int, grace_s: float) -> str:
+def stopping(calls: int, grace_s: float) -> str:
+    """Return what a worker says when it is told to stop."""
     if not calls:
         return "Stopping: no call is running."
     named = "1 call that runs has" if calls == 1 else f"{calls} calls that run have"

@@ -12,7 +12,8 @@ def say_last(text: str) -> None:
 
     Raises nothing: the terminal may be gone as well, and what stops is to stop in order.
     """
-    with suppress(OSError, ValueError, AttributeError):  # gone, closed, or never there
-        if sys.__stderr__.isatty():  # type: ignore[union-attr]  # as above
+    stderr = sys.__stderr__
+    with suppress(OSError, ValueError):  # gone, or closed
+        if stderr is not None and stderr.isatty():
             # Past its buffer: what stayed in there would end the process with an error of its own.
-            os.write(sys.__stderr__.fileno(), f"{text}\n".encode())  # type: ignore[union-attr]  # as above
+            os.write(stderr.fileno(), f"{text}\n".encode())

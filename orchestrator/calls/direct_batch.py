@@ -25,7 +25,7 @@ from toolfleet.orchestrator.run.refusals import denied
 from toolfleet.orchestrator.run.transcript import answered_ids, last_reply, tool_messages
 from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.tools.chain import Chain, Interceptors
-from toolfleet.orchestrator.tools.offer import offered_to_caller
+from toolfleet.orchestrator.tools.offer import Tools, offered_to_caller
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 from toolfleet.tracing import Trace
@@ -43,10 +43,8 @@ class DirectBatches:
     interceptors: Interceptors
     words: Words | None = None
     _served: Mapping[str, ToolSpec] | None = None
-    _all_offered: Mapping[str, ToolSpec] = field(default_factory=dict)
+    _all_offered: Tools = field(default_factory=lambda: Tools.of({}))
     """What all that is served amounts to for a caller."""
-    _are_some_tenants: bool = False
-    """Whether any of that is served for one tenant only: a thousand tools are not to be looked at for each message."""
 
     async def messages(
         self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
@@ -128,10 +126,9 @@ class DirectBatches:
             return of_tenant(await offered_to_caller(self.catalog, chain, names), tenant)
         # Most callers take all tools for each of thousands of messages; the catalog changes when workers come and go.
         if (served := await self.catalog.offered()) is not self._served:
-            self._all_offered = await offered_to_caller(self.catalog, chain, None)
-            self._are_some_tenants = any(spec.tenant for spec in self._all_offered.values())
+            self._all_offered = Tools.of(await offered_to_caller(self.catalog, chain, None))
             self._served = served
-        return of_tenant(self._all_offered, tenant) if self._are_some_tenants else self._all_offered
+        return self._all_offered.of_tenant(tenant).specs
 
 
 def _records(

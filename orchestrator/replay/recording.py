@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from toolfleet.calls import Effect, Failed, FailureKind
+from toolfleet.calls import Effect, Failed, FailureKind, Record
 from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.orchestrator.replay.export import Export, folded
-from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsSent, RunEvent, RunResumed, RunStarted, apart
+from toolfleet.orchestrator.run.events import CallRecord, CallsSent, RunEvent, RunResumed, RunStarted, apart
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.tools.builtin import SEARCH_TOOLS
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
+
+Moved = TypeVar("Moved", bound=Record)
 
 NOBODYS: Final = "exported"
 """The queue of tools that nobody announces."""
@@ -53,10 +55,10 @@ class Recording:
         Raises IllegalTransition for a history that this version does not understand.
         """
         later_s = now_unix_s - export.started.started_unix_s
-        started, *rest = (_moved(line.event, later_s) for line in export.events)
-        assert isinstance(started, RunStarted)  # noqa: S101  # as it was read
-        stored = [event for event in rest if not isinstance(event, RunStarted)]
-        placed = [(place, each) for place, event in enumerate(stored, 1) for each in apart(event)]
+        started = _moved(export.started, later_s)
+        told = [line.event for line in export.events[1:]]
+        stored = [event for event in told if not isinstance(event, RunStarted)]
+        placed = [(place, _moved(each, later_s)) for place, event in enumerate(stored, 1) for each in apart(event)]
         events = tuple(event for _, event in placed)
         run = folded([started, *events])
         sendings = [event for event in events if isinstance(event, CallsSent)]
@@ -86,7 +88,7 @@ class Recording:
         return settings.model_copy(update={"max_offered_tools": 1}) if searched else settings
 
 
-def _moved(event: RunStarted | RunEvent, later_s: float) -> RunStarted | RunEvent:
+def _moved(event: Moved, later_s: float) -> Moved:
     """Return an event with its deadlines moved: in a replay no time passes, and none of them does."""
     match event:
         case RunStarted():
@@ -100,8 +102,6 @@ def _moved(event: RunStarted | RunEvent, later_s: float) -> RunStarted | RunEven
         case CallsSent():
             ends_of = {call_id: ends + later_s for call_id, ends in event.deadlines_unix_s.items()}
             return event.model_copy(update={"deadlines_unix_s": ends_of})
-        case CallsBack(sent=CallsSent() as sent):
-            return event.model_copy(update={"sent": _moved(sent, later_s)})
         case RunResumed():
             return event.model_copy(update={"trace": None})
         case _:

@@ -90,8 +90,8 @@ class _Choice(NamedTuple):
     versions: tuple[tuple[str, int], ...]
 
 
-class _Tools(NamedTuple):
-    """What workers and agents serve of a choice, and what holds of all of it: that is not asked anew in each turn."""
+class Tools(NamedTuple):
+    """Tools that are served, and what holds of all of them: that is not asked anew for each turn, or each message."""
 
     specs: Mapping[str, ToolSpec]
     are_some_tenants: bool
@@ -100,13 +100,13 @@ class _Tools(NamedTuple):
     """Whether the model may have calls of any run in the background."""
 
     @classmethod
-    def of(cls, specs: Mapping[str, ToolSpec]) -> _Tools:
+    def of(cls, specs: Mapping[str, ToolSpec]) -> Tools:
         """These tools."""
         return cls(specs, any(spec.tenant for spec in specs.values()), any(spec.background for spec in specs.values()))
 
-    def of_tenant(self, tenant: str) -> _Tools:
+    def of_tenant(self, tenant: str) -> Tools:
         """Those that are served for a tenant's calls."""
-        return _Tools.of(of_tenant(self.specs, tenant)) if self.are_some_tenants else self
+        return Tools.of(of_tenant(self.specs, tenant)) if self.are_some_tenants else self
 
 
 class Offering:
@@ -130,7 +130,7 @@ class Offering:
         self._resolve = resolve
         self._interceptors = interceptors or Interceptors()
         self._search = search
-        self._chosen: dict[_Choice, _Tools] = {}
+        self._chosen: dict[_Choice, Tools] = {}
         self._chosen_of: Mapping[str, ToolSpec] = {}
         self._versions = PinnedVersions(catalog)
 
@@ -206,14 +206,14 @@ class Offering:
     async def _visible(self, run: Run, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:
         tools = await self._tools(run, names)
         if len(tools.specs) > self._max_offered:
-            tools = _Tools.of({**_shown_of_many(tools.specs, found_in(run)), SEARCH_TOOLS: SEARCH_SPEC})
+            tools = Tools.of({**_shown_of_many(tools.specs, found_in(run)), SEARCH_TOOLS: SEARCH_SPEC})
         built_in = built_in_for(run, run_in_background=tools.run_in_background)
         return _with(tools.specs, self._contributed(run), built_in)
 
     def _contributed(self, run: Run) -> Mapping[str, ToolSpec]:
         return self._interceptors.chosen(run.terms.interceptors).specs
 
-    async def _tools(self, run: Run, names: Sequence[str] | None) -> _Tools:
+    async def _tools(self, run: Run, names: Sequence[str] | None) -> Tools:
         """What workers and agents serve of these, remembered for each choice as long as workers serve the same."""
         choice = _Choice(
             None if names is None else tuple(names),
@@ -228,7 +228,7 @@ class Offering:
         if tools is None:
             choose = partial(self._choose, choice)
             try:
-                tools = _Tools.of(await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool))
+                tools = Tools.of(await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool))
             except VersionGone as gone:
                 self._versions.give_up(gone)
                 return await self._tools(run, names)  # without it; another one may be gone as well

@@ -272,8 +272,8 @@ class Tail:
         streams = {name: self._watched[run_id].last_id for name, run_id in names.items()}
         # New runs may come while this waits: then it is woken (`_wake_when_stale`) and asks again.
         for name, entries in await reader.read_streams(streams, count=READ_COUNT, block_ms=BLOCK_MS):
-            run_id = names[name.decode()]
-            await self._tell(run_id, unpacked(entries, since=next_id(streams[name.decode()])))
+            stream = name.decode()
+            await self._tell(names[stream], unpacked(entries, since=next_id(streams[stream])))
         if time.monotonic() - self._looked_for_gone_s >= LOOK_FOR_GONE_EVERY_S:
             await self._look_for_gone()
 

@@ -66,7 +66,7 @@ class Gatherer:
         self._seal = seal
         self._replies = settings.keys.replies(orchestrator_id)
         self._expected = ExpectedCalls(at_most=settings.max_unsettled_calls)
-        self._look_ups = LookUps()
+        self._look_ups = LookUps(self._is_due)
         self._watched: dict[str, str] = {}
         self._waiters: dict[str, list[asyncio.Future[ToolResult]]] = {}
         self._alarms = Alarms()
@@ -230,7 +230,7 @@ class Gatherer:
 
     async def look_up_due(self) -> None:
         """Look up the calls whose time has come: a push may have been lost. Raises StoreUnreachable."""
-        due = [call_id for call_id, tick in self._look_ups.due(time.monotonic()) if self._is_due(call_id, tick)]
+        due = self._look_ups.due(time.monotonic())
         try:
             await self.look_up(due)
         except BaseException:

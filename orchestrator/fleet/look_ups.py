@@ -7,6 +7,7 @@ brings the clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 FIRST_S: Final = 2.0
@@ -31,26 +32,45 @@ def wait_s(age_s: float, waiting: int) -> float:
     """Return how long a call need not be looked up that has waited so long, while so many calls wait."""
     return max(min(age_s, LONGEST_S), first_wait_s(waiting))
 
+THINNED_AFTER: Final = 4096
+"""Of so many calls that were put, at least, those are dropped that nobody waits for any more: most are back long before
+their time, and their ids would be kept until then."""
+
 
 class LookUps:
-    """Calls by the tick in which they are to be looked up, if anybody still waits for them then."""
+    """Calls by the tick in which they are to be looked up."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_waited_for: Callable[[str, int], bool]) -> None:
+        """`is_waited_for` tells of a call and a tick whether the call is still to be looked up then."""
+        self._is_waited_for = is_waited_for
         self._due: dict[int, list[str]] = {}
+        self._until_thinned = THINNED_AFTER
 
     def put(self, call_id: str, at_s: float) -> int:
         """Have the call looked up then, or up to a tick later; returns the tick."""
+        self._until_thinned -= 1
+        if self._until_thinned <= 0:
+            self._thin()
         tick = int(at_s / TICK_S) + 1
         if (due := self._due.get(tick)) is None:
             due = self._due[tick] = []
         due.append(call_id)
         return tick
 
-    def due(self, now_s: float) -> list[tuple[str, int]]:
-        """Return the calls whose time has come, each with its tick, and keep them no longer."""
+    def due(self, now_s: float) -> list[str]:
+        """Return the calls whose time has come, and keep them no longer."""
         ticks = sorted(tick for tick in self._due if tick * TICK_S <= now_s)
-        return [(call_id, tick) for tick in ticks for call_id in self._due.pop(tick)]
+        return [call_id for tick in ticks for call_id in self._waited_for(tick, self._due.pop(tick))]
 
     def clear(self) -> None:
         """Look up nothing of what was put."""
         self._due.clear()
+
+    def _thin(self) -> None:
+        """Drop the calls that are back. Not before as many are put as are left then: the cost is one look at each."""
+        for tick, calls in self._due.items():
+            self._due[tick] = self._waited_for(tick, calls)
+        self._until_thinned = max(THINNED_AFTER, sum(map(len, self._due.values())))
+
+    def _waited_for(self, tick: int, calls: list[str]) -> list[str]:
+        return [call_id for call_id in calls if self._is_waited_for(call_id, tick)]

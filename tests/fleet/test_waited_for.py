@@ -14,7 +14,16 @@ from toolfleet.connections import connect_async
 from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.orchestrator.fleet.expected import Expectation, ExpectedCalls
 from toolfleet.orchestrator.fleet.gather import Gatherer
-from toolfleet.orchestrator.fleet.look_ups import FIRST_S, LONGEST_S, LOOKS_PER_S, TICK_S, LookUps, first_wait_s, wait_s
+from toolfleet.orchestrator.fleet.look_ups import (
+    FIRST_S,
+    LONGEST_S,
+    LOOKS_PER_S,
+    THINNED_AFTER,
+    TICK_S,
+    LookUps,
+    first_wait_s,
+    wait_s,
+)
 from toolfleet.orchestrator.fleet.replies import ReplyReader
 from toolfleet.supervision import Supervisor
 from toolfleet.wire import Seal
@@ -203,18 +212,43 @@ async def test_results_that_could_not_be_dropped_are_dropped_later(gatherer, cli
     looks=st.lists(st.floats(0, 3 * LONGEST_S), max_size=20),
 )
 def test_each_call_is_due_once_and_never_before_its_time(waits, looks):
-    look_ups = LookUps()
-    ticks = {str(n): look_ups.put(str(n), wait) for n, wait in enumerate(waits)}
+    ticks: dict[str, int] = {}
+    look_ups = LookUps(lambda call_id, tick: ticks[call_id] == tick)
+    ticks |= {str(n): look_ups.put(str(n), wait) for n, wait in enumerate(waits)}
     seen: dict[str, float] = {}
     for now_s in [*sorted(looks), 10 * LONGEST_S]:
-        for call_id, tick in look_ups.due(now_s):
+        for call_id in look_ups.due(now_s):
             assert call_id not in seen
-            assert tick == ticks[call_id]
             assert waits[int(call_id)] <= now_s
             seen[call_id] = now_s
         overdue = [wait for n, wait in enumerate(waits) if str(n) not in seen and wait + TICK_S <= now_s]
         assert not overdue
     assert len(seen) == len(waits)
+
+
+class Id(str):
+    """A call's id of which can be seen whether anybody keeps it."""
+
+
+def test_the_ids_of_calls_that_are_back_are_not_kept_until_their_time():
+    waiting, looks = set(), 0
+
+    def is_waited_for(call_id, _tick):
+        nonlocal looks
+        looks += 1
+        return call_id in waiting
+
+    look_ups, ids = LookUps(is_waited_for), weakref.WeakSet()
+    for n in range(20 * THINNED_AFTER):
+        call_id = Id(n)
+        ids.add(call_id)
+        if n % 100 == 0:
+            waiting.add(call_id)  # the others are back at once
+        look_ups.put(call_id, FIRST_S + n / 10_000)
+    del call_id
+    assert len(waiting) <= len(ids) <= len(waiting) + 2 * THINNED_AFTER
+    assert looks <= 2 * 20 * THINNED_AFTER
+    assert sorted(look_ups.due(LONGEST_S)) == sorted(waiting)
 
 
 @given(age_s=st.floats(0, 1e6), waiting=st.integers(0, 10**7))

@@ -115,13 +115,16 @@ class Tracing:
 
     def here(self) -> Trace | None:
         """Return the span that we are in, for what is begun below it; None for none."""
-        own = trace.get_current_span().get_span_context()
+        context = otel.get_current()
+        if not context:  # mostly, and then the API need not be asked what is in it
+            return None
+        own = trace.get_current_span(context).get_span_context()
         if not own.is_valid:
             return None
         return _trace(
             traceparent=_traceparent(own),
             tracestate=own.trace_state.to_header() if own.trace_state else "",
-            baggage=_header_of_baggage(otel.get_current()),
+            baggage=_header_of_baggage(context),
         )
 
     def attach(self, traceparent: str, tracestate: str = "", carried: str = "") -> Token:
@@ -301,7 +304,7 @@ def _links(traceparents: Sequence[str]) -> list[Link]:
 
 
 def _header_of_baggage(context: Context) -> str:
-    if not baggage.get_all(context):
+    if not (context and baggage.get_all(context)):
         return ""
     carrier: dict[str, str] = {}
     _BAGGAGE.inject(carrier, context)

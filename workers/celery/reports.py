@@ -133,8 +133,7 @@ class Reports:
     @property
     def _tells_events(self) -> bool:
         eventer = None if self._consumer is None else self._consumer.event_dispatcher
-        # Looked at here, too: nobody listens mostly, and each call asks twice.
-        return eventer is not None and eventer.enabled and tells_events(eventer)
+        return tells_events(eventer)
 
     def _wake_soon(self) -> None:
         if not self._is_due:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple, cast
 
@@ -89,16 +90,15 @@ class Settlement(NamedTuple):
 
 
 def attempt_text(delivery: Delivery) -> bytes:
-    """Return the `Attempt` of a delivery that ends now, as JSON: to make the record first costs three times as much."""
-    began_unix_s = round(delivery.came_unix_s, 4)
-    return orjson.dumps(
-        {
-            "worker": delivery.worker,
-            "number": delivery.deliveries,
-            "began_unix_s": began_unix_s,
-            "ended_unix_s": max(began_unix_s, round(time.time(), 4)),  # the clock may have been set back meanwhile
-        }
-    )
+    """Return the `Attempt` of a delivery that ends now, as JSON: to make the record first costs six times as much."""
+    began_unix_s = delivery.came_unix_s
+    ended_unix_s = max(began_unix_s, time.time())  # the clock may have been set back meanwhile
+    facts = _json_of(delivery.worker), delivery.deliveries, began_unix_s, ended_unix_s
+    return b'{"worker":%b,"number":%d,"began_unix_s":%.4f,"ended_unix_s":%.4f}' % facts
+
+
+_json_of: Final = lru_cache(maxsize=64)(orjson.dumps)
+"""The JSON of a worker's name, which is the same in nearly all that a process settles."""
 
 
 def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement, seal: Seal) -> Outcome:

@@ -49,7 +49,7 @@ class Batch(Protocol):
         """Return when all of them are in the queue. Asked while the worker stands still, so it may take its time."""
 
     async def first(self) -> None:
-        """Return when the first call of the queue has its result."""
+        """Return when the first call of the queue has its result. Of a batch that was told to `tells_first`."""
 
     async def results(self) -> list[Any]:
         """Wait for all results; returns the tasks' values."""
@@ -74,8 +74,11 @@ class Contender(Protocol):
     async def connect(self) -> None:
         """Make the client ready; the worker's process has been started, it may not be ready."""
 
-    async def submit(self, task: Task, n: int) -> Batch:
-        """Send `n` calls, the quickest way this system has; they may still be on their way to the queue."""
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> Batch:
+        """Send `n` calls, the quickest way this system has; they may still be on their way to the queue.
+
+        Without `tells_first` nobody asks the batch for its `first`, which need not be listened for then.
+        """
 
     async def close(self) -> None:
         """Close every connection. The harness ends the worker."""

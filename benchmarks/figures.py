@@ -171,7 +171,7 @@ async def drained(stage: Stage, size: int) -> float:
     """Fill the queue while the worker stands still, let it go, and return its calls per second."""
     stage.workers.pause()
     try:
-        batch = await stage.contender.submit(Task.NOOP, size)
+        batch = await stage.contender.submit(Task.NOOP, size, tells_first=True)
         await batch.queued()
     finally:
         stage.workers.resume()

@@ -51,8 +51,9 @@ class DocketStreams:
         """Open the docket."""
         await self._docket.__aenter__()
 
-    async def submit(self, task: Task, n: int) -> Futures:
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> Futures:
         """All calls with one `add_many()`."""
+        del tells_first
         added = await self._docket.add_many([self._docket.call(TASKS[task])(ARGUMENT) for _ in range(n)])
         return Futures([asyncio.ensure_future(self._wait(execution)) for execution in added])
 

@@ -77,8 +77,9 @@ class Dramatiq:
     async def connect(self) -> None:
         """Nothing to do: dramatiq connects on first use."""
 
-    async def submit(self, task: Task, n: int) -> Messages:
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> Messages:
         """One message after the other, as `send()` sends them."""
+        del tells_first
         pending = [TASKS[task].send(ARGUMENT) for _ in range(n)]
         await asyncio.sleep(0)
         return Messages(pending)

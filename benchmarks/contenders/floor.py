@@ -36,8 +36,9 @@ class CallsOfATick(ABC):
         self._outbox: list[tuple[int, Task]] = []
         self._flushing: asyncio.Task[None] | None = None
 
-    async def submit(self, task: Task, n: int) -> Futures:
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> Futures:
         """Queue the calls; all that is queued in one tick travels together."""
+        del tells_first
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(n)]
         for future in futures:

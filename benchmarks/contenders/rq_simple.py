@@ -74,8 +74,9 @@ class Rq:
     async def connect(self) -> None:
         """Nothing to do: the client connects on first use."""
 
-    async def submit(self, task: Task, n: int) -> Jobs:
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> Jobs:
         """All jobs in one pipeline."""
+        del tells_first
         pending = self._queue.enqueue_many([Queue.prepare_data(TASKS[task], args=(ARGUMENT,)) for _ in range(n)])
         await asyncio.sleep(0)
         return Jobs(pending)

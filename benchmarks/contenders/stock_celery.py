@@ -103,8 +103,9 @@ class StockCelery:
     async def connect(self) -> None:
         """Nothing to do: Celery connects on first use."""
 
-    async def submit(self, task: Task, n: int) -> Results | JoinedGroup:
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> Results | JoinedGroup:
         """One message after the other, as `delay()` sends them."""
+        del tells_first
         pending = [TASKS[task].delay(ARGUMENT) for _ in range(n)]
         await asyncio.sleep(0)
         return Results(pending)
@@ -117,8 +118,9 @@ class StockCelery:
 class StockCeleryGroup(StockCelery):
     """`group()`, joined."""
 
-    async def submit(self, task: Task, n: int) -> JoinedGroup:
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> JoinedGroup:
         """One group of `n`."""
+        del tells_first
         pending = group([TASKS[task].s(ARGUMENT) for _ in range(n)]).apply_async()
         await asyncio.sleep(0)
         return JoinedGroup(pending)

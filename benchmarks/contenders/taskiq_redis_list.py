@@ -67,8 +67,9 @@ class Taskiq:
         """Open broker and result backend."""
         await broker.startup()
 
-    async def submit(self, task: Task, n: int) -> Futures:
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> Futures:
         """All `kiq()` at once, as many on their way as there are connections."""
+        del tells_first
         sent = await asyncio.gather(*(self._send(task) for _ in range(n)))
         poll_s = POLL_ALONE_S if n == 1 else POLL_IN_A_CROWD_S
         return Futures([asyncio.ensure_future(self._wait(call, poll_s)) for call in sent])

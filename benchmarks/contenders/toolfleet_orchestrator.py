@@ -29,14 +29,16 @@ LOOK_EVERY_S = 0.002
 class MessageBatch:
     """The calls of one assistant message."""
 
-    def __init__(self, orchestrator: Orchestrator, tool: str, n: int, *, dispatched: int) -> None:
+    def __init__(
+        self, orchestrator: Orchestrator, tool: str, n: int, *, dispatched: int, tells_first: bool = False
+    ) -> None:
         self._orchestrator = orchestrator
         self._dispatched = dispatched
         calls = tuple(RequestedCall(id=str(position), name=tool, arguments=ARGUMENTS) for position in range(n))
         message = AssistantMessage(tool_calls=calls)
         self._first = asyncio.Event()
         self._messages: asyncio.Task[Sequence[ToolMessage]] = asyncio.create_task(
-            orchestrator.execute(message, on_event=self._hear)
+            orchestrator.execute(message, on_event=self._hear) if tells_first else orchestrator.execute(message)
         )
 
     async def queued(self) -> None:
@@ -88,12 +90,11 @@ class Toolfleet:
         while not await self.orchestrator.catalog.offered():  # noqa: ASYNC110  # it happens in another process
             await asyncio.sleep(0.05)
 
-    async def submit(self, task: Task, n: int) -> MessageBatch:
+    async def submit(self, task: Task, n: int, *, tells_first: bool = False) -> MessageBatch:
         """One assistant message with `n` calls."""
         self._submitted += n
-        return MessageBatch(
-            self.orchestrator, "sleep" if task is Task.SLEEP else self.noop, n, dispatched=self._submitted
-        )
+        tool = "sleep" if task is Task.SLEEP else self.noop
+        return MessageBatch(self.orchestrator, tool, n, dispatched=self._submitted, tells_first=tells_first)
 
     async def close(self) -> None:
         """Disconnect."""

@@ -32,6 +32,7 @@ def wait_s(age_s: float, waiting: int) -> float:
     """Return how long a call need not be looked up that has waited so long, while so many calls wait."""
     return max(min(age_s, LONGEST_S), first_wait_s(waiting))
 
+
 THINNED_AFTER: Final = 4096
 """Of so many calls that were put, at least, those are dropped that nobody waits for any more: most are back long before
 their time, and their ids would be kept until then."""

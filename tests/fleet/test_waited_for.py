@@ -229,6 +229,8 @@ def test_each_call_is_due_once_and_never_before_its_time(waits, looks):
 class Id(str):
     """A call's id of which can be seen whether anybody keeps it."""
 
+    __slots__ = ("__weakref__",)
+
 
 def test_the_ids_of_calls_that_are_back_are_not_kept_until_their_time():
     waiting, looks = set(), 0

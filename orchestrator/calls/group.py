@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Self
 
 from toolfleet.arguments.parsing import ArgumentLimits
@@ -77,6 +77,7 @@ class CallGroup:
         self._made: dict[str, ToolCall] = {}
         """Of each tool a call that was made just now, and that others are like."""
         self._outgoing: list[Outgoing] = []
+        self._may_be_sent: list[Outgoing] = []
         self._for_agents: list[ToolCall] = []
         self._sent_before: list[str] = []
         self._queued: list[asyncio.Future[bool]] = []
@@ -100,17 +101,19 @@ class CallGroup:
 
     # --- send ---------------------------------------------------------------------------------------------------
 
-    async def send(self) -> None:
+    async def send(self, *, may_be_sent: Collection[str] = ()) -> None:
         """Send the calls that were not sent before; expect those that were. Returns before they are in their queues.
 
-        Raises StoreUnreachable.
+        Of those that may have been sent, by whoever was lost before they wrote it down, the ones that have a result are
+        not sent again. Raises StoreUnreachable.
         """
         self._arguments = await self._arguments_to_send()
         for record in self._elsewhere:
             if record.call_id not in self._intercepted:
                 if len(self._outgoing) >= AT_ONCE or self._services.gatherer.is_full:
                     await self._send_what_is_ready()
-                self._expect(record, self._arguments.get(record.call_id, record.arguments))
+                self._expect(record, self._arguments.get(record.call_id, record.arguments), may_be_sent)
+        await self._send_those_without_result()
         self._dispatch()
         await self._start_agents()
         self._sent_at_s = asyncio.get_running_loop().time()
@@ -163,7 +166,7 @@ class CallGroup:
             await self._queued[-1 - AHEAD]
         await self._services.gatherer.room()
 
-    def _expect(self, record: CallRecord, arguments: str) -> None:
+    def _expect(self, record: CallRecord, arguments: str, may_be_sent: Collection[str]) -> None:
         spec = self._scope.offered.get(record.tool)
         call = self._tool_call(record, spec, arguments)
         # Expect before dispatch: a result that came first would find nobody waiting.
@@ -173,7 +176,7 @@ class CallGroup:
         if record.deadline_unix_s is not None or spec is None:
             self._sent_before.append(call.call_id)
         else:
-            self._make_ready(call, spec)
+            self._make_ready(call, spec, self._may_be_sent if call.call_id in may_be_sent else self._outgoing)
 
     def _tool_call(self, record: CallRecord, spec: ToolSpec | None, arguments: str) -> ToolCall:
         """The call as its worker gets it. Of many for one tool all but the first are made in a third of the time."""
@@ -193,7 +196,7 @@ class CallGroup:
         else:
             self._by_patience[self._services.terms.patience_s(record, spec, self._scope)].append(call_id)
 
-    def _make_ready(self, call: ToolCall, spec: ToolSpec) -> None:
+    def _make_ready(self, call: ToolCall, spec: ToolSpec, outgoing: list[Outgoing]) -> None:
         self.deadlines_unix_s[call.call_id] = call.deadline_unix_s
         if spec.return_direct:
             self.direct.append(call.call_id)
@@ -202,7 +205,14 @@ class CallGroup:
             self._for_agents.append(call)
             self.agents.append(call.call_id)
         else:
-            self._outgoing.append(Outgoing(call, spec, self._scope.priority))
+            outgoing.append(Outgoing(call, spec, self._scope.priority))
+
+    async def _send_those_without_result(self) -> None:
+        """Have the calls ready that may have been sent before, but for those whose results are stored."""
+        if self._may_be_sent:
+            may_be_sent, self._may_be_sent = self._may_be_sent, []
+            await self._services.gatherer.look_up([each.call.call_id for each in may_be_sent])
+            self._outgoing += [each for each in may_be_sent if each.call.call_id not in self._barrier.results]
 
     def _dispatch(self) -> None:
         """Send what is ready."""

@@ -64,6 +64,7 @@ class Calling:
             outcome = await roll_back(self.services, owed, outcome, scope)
         handed_out = await self._hand_out(work, outcome.slow, scope)
         await self._record_outcome(work, outcome, handed_out)
+        work.may_be_sent.clear()
         if outcome.raised is not None:
             raise outcome.raised
         if rest := how_it_rests(work.run, handed_out):
@@ -74,7 +75,8 @@ class Calling:
         terms = work.run.terms
         patient = terms.compensate or terms.calls_at_a_time is not None
         with CallGroup(self.services, calls, scope, patient=patient) as group:
-            await group.send()
+            await group.send(may_be_sent=work.may_be_sent)
+            work.may_be_sent.update(group.deadlines_unix_s)
             sent = what_was_sent(
                 work.run,
                 group.deadlines_unix_s,
@@ -96,8 +98,7 @@ class Calling:
         """Write down what was sent: an orchestrator that takes over waits for these calls, and sends them no more.
 
         Of calls that are back at once, that is returned, to be written down with their results: one write less. Who
-        takes over in between sends them again, as those of which this could not be written down: what may be repeated
-        may be done once more, and of the others the results are found.
+        takes over in between finds the results, as those of calls of which this could not be written down.
         """
         # Calls that could not be sent are not written down as sent; `wait` raises what has stopped them.
         if not await group.reach_queues():

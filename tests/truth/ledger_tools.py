@@ -15,6 +15,12 @@ async def charge(ledger: str, key: str, seconds: float = 0.0) -> str:
     return await _charged(ledger, key, seconds)
 
 
+@tool(idempotent=True)
+async def charge_again(ledger: str, key: str, seconds: float = 0.0) -> str:
+    """Charge a card, in a way that could be repeated."""
+    return await _charged(ledger, key, seconds)
+
+
 @tool
 async def charge_and_fail(ledger: str, key: str) -> str:
     """Charge a card, then fail."""

@@ -93,9 +93,10 @@ async def test_a_run_whose_orchestrator_was_killed_and_that_is_cancelled_tells_w
         assert told == {"quick": "made", "slow": "made"}
 
 
+@pytest.mark.parametrize("tool", ["charge", "charge_again"])
 @pytest.mark.parametrize("where", [Point.DISPATCHED, Point.GATHERED])
-async def test_calls_that_were_back_before_it_was_noted_that_they_were_sent_are_had_once(fleet, ledger, where):
-    reply = Reply([ledger.asks("charge", f"k{n}") for n in range(5)], 0.0)
+async def test_calls_that_were_back_before_it_was_noted_that_they_were_sent_are_had_once(fleet, ledger, where, tool):
+    reply = Reply([ledger.asks(tool, f"k{n}") for n in range(5)], 0.0)
     async with slow_writer(reply) as writer:
         async with lone(fleet, writer, where) as (process, run_id):
             await process.wait()

@@ -66,15 +66,14 @@ def in_own_words(
 
 def to_message(call: CallRecord, result: Returned | Failed | Submitted) -> ToolMessage:
     """What the model reads of one result."""
-    content, media = content_of(result), result.media if isinstance(result, Returned) else ()
+    if isinstance(result, Returned):
+        content, is_error, media = result.content, False, result.media
+    else:
+        content, is_error, media = content_of(result), isinstance(result, Failed), ()
     # An interceptor may have put anything there.
     is_our_own = type(content) is str and media == ()
     return (_own_message if is_our_own else ToolMessage)(
-        tool_call_id=call.requested_id,
-        name=call.tool,
-        content=content,
-        is_error=isinstance(result, Failed),
-        media=media,
+        tool_call_id=call.requested_id, name=call.tool, content=content, is_error=is_error, media=media
     )
 
 

@@ -58,8 +58,8 @@ BELOW_ITS_LIMITS = Counted(
 )
 """Of a tool with a rate and a concurrency: a lone call makes no round trip more."""
 # Whose calls are, and whether they were cancelled or have results, is asked once of all in a script; and all that are
-# settled together are told of together.
-CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 1, "set": 2})
+# settled together are told of together. Claims are written together, and so are results: two commands for many calls.
+CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 1})
 RUN_OF_ONE_TURN = Counted(
     # Those of its call, and begin, reply, calls sent and back, answer. Runs that have ended are packed many at once.
     reads=8,

@@ -25,10 +25,10 @@ OPTIONS = {"lease_s": LEASE_S, "heartbeat_s": 0.5}
 
 
 @contextlib.contextmanager
-def temporary_server() -> Iterator[Server]:
+def temporary_server(*options: str) -> Iterator[Server]:
     """A server of one's own, which is gone afterwards."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
-        server = Server(Path(folder))
+        server = Server(Path(folder), *options)
         try:
             yield server
         finally:
@@ -38,12 +38,12 @@ def temporary_server() -> Iterator[Server]:
 class Server:
     """A Valkey on a Unix socket."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.socket = folder / "s"
         self.url = f"streams+socket://{self.socket}"
         self.client = redis.Redis(unix_socket_path=str(self.socket), protocol=2, socket_timeout=None)
         self._process = subprocess.Popen(
-            [get_binary_path(), "--port", "0", "--unixsocket", self.socket, "--save", "", "--dir", folder],
+            [get_binary_path(), "--port", "0", "--unixsocket", self.socket, "--save", "", "--dir", folder, *options],
             stdout=subprocess.DEVNULL,
         )
         until(self._answers, 10)

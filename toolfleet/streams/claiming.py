@@ -84,8 +84,9 @@ def claim(
     if not commands:
         return list(deliveries), []
     with client.pipeline(transaction=False) as pipeline:
-        for command in commands:
-            pipeline.execute_command(*command)
+        for name, *words in commands:
+            # Without being told, redis-py takes the holder of a claim for a reply that is not OK.
+            pipeline.execute_command(name, *words, **({"get": True} if name == "SET" else {}))
         return sorted_out(deliveries, pipeline.execute(raise_on_error=False))
 
 

@@ -1,7 +1,7 @@
 -- Delivers up to `budget` messages, claims the calls among them, and says which were cancelled while they waited.
 -- Levels come strictly in turn, and the queues of one level in the order given; within a stream what was
 -- returned comes before what is new. A message whose call another message has claimed is a copy: dropped, counted.
--- What the streams do not fill, the waiting rooms of the queues do. Begins behind clock.lua and the function
+-- What the streams do not fill, the waiting rooms of the queues do. Begins behind clock.lua, set_all.lua and the function
 -- `waiting_room`, which has what is in room.lua.
 --
 -- KEYS  the streams, first to last
@@ -185,19 +185,58 @@ local function said(fields)
     return task, ttl_s, gates, not is_put_back and passed_ms ~= 0 and passed_ms or nil
 end
 
+-- Claims together what a read has brought: by one command for all claims that lapse at one moment. What is not claimed so,
+-- as another message of its call has come with it, say, is claimed alone.
+local function claim_together(due, calls, lasting)
+    local moments, is_known = {}, {}
+    for i, task in pairs(calls) do
+        local at = lasting[i] and not is_known[task] and lapses_at(lasting[i]) or ''
+        if at ~= '' then
+            local moment = moments[at]
+            if not moment then
+                moment = {words = {}, due = {}}
+                moments[at] = moment
+            end
+            local words, n = moment.words, #moment.words
+            words[n + 1], words[n + 2] = claim_prefix .. task, due[i][2]
+            moment.due[n / 2 + 1] = due[i]
+            is_known[task] = true
+        end
+    end
+    for at, moment in pairs(moments) do
+        if set_all(moment.words, 'PXAT', at) then
+            for _, delivery in ipairs(moment.due) do delivery[4] = 1 end
+        end
+    end
+end
+
+-- Delivers entries of one stream. Of those that were given back, `deliveries` says how often each was delivered.
 local tasks = {}
-local function deliver(position, id, fields, deliveries, given_back)
-    local task, ttl_s, gates, passed_ms = said(fields)
-    if gates and has_to_wait(position, id, fields, deliveries, given_back, gates, passed_ms) then return end
-    local claimed = claim(id, task, ttl_s)
-    if claimed then
-        local n = #delivered + 1
-        delivered[n] = {position, id, deliveries, claimed, 0, given_back, fields}
-        tasks[n] = task
-    else
-        redis.pcall('XACK', KEYS[position], group, id)
-        redis.pcall('XDEL', KEYS[position], id)
-        redis.pcall('HINCRBY', counters, 'duplicate_messages', 1)
+local function deliver(position, entries, deliveries)
+    local due, calls, lasting, given_back = {}, {}, {}, deliveries and 1 or 0
+    for _, entry in ipairs(entries) do
+        local id, fields = entry[1], entry[2]
+        local times = deliveries and deliveries[id] + 1 or 1
+        local task, ttl_s, gates, passed_ms = said(fields)
+        if not (gates and has_to_wait(position, id, fields, times, given_back, gates, passed_ms)) then
+            local n = #due + 1
+            due[n] = {position, id, times, 0, 0, given_back, fields}
+            calls[n], lasting[n] = task, ttl_s
+        end
+    end
+    claim_together(due, calls, lasting)
+    for i, delivery in ipairs(due) do
+        local id = delivery[2]
+        local claimed = delivery[4] == 1 and 1 or claim(id, calls[i], lasting[i])
+        if claimed then
+            local n = #delivered + 1
+            delivery[4] = claimed
+            delivered[n], tasks[n] = delivery, calls[i]
+        else
+            redis.pcall('XACK', KEYS[position], group, id)
+            redis.pcall('XDEL', KEYS[position], id)
+            redis.pcall('HINCRBY', counters, 'duplicate_messages', 1)
+        end
     end
 end
 
@@ -258,9 +297,7 @@ local function take_returned(position)
     if failed(entries) then return end
     local waits = #put_back_later
     lapse_with(ids[#ids])
-    for _, entry in ipairs(entries) do
-        if entry and entry[2] then deliver(position, entry[1], entry[2], deliveries[entry[1]] + 1, 1) end
-    end
+    deliver(position, entries, deliveries)
     looks_at_once = looks_at_once or #put_back_later > waits
 end
 
@@ -280,7 +317,7 @@ function take_new(position)
     if not reply then return end
     local waits, entries = #put_back_later, reply[1][2]
     lapse_with(entries[#entries][1])
-    for _, entry in ipairs(entries) do deliver(position, entry[1], entry[2], 1, 0) end
+    deliver(position, entries)
     -- Behind what has lain there may be more of that, which a read that waits would not find out.
     if #put_back_later == waits or #delivered >= budget then return end
     if #put_back_later < PUT_BACK_MAX then return take_new(position) end

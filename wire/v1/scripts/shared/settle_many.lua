@@ -1,5 +1,5 @@
 -- Settles calls, whatever they are: what settle.lua does when it is not one alone that needs no more than that has. ARGV and the
--- reply are those of settle.lua. Begins behind free_all.lua and tell.lua.
+-- reply are those of settle.lua. Begins behind free_all.lua, set_all.lua and tell.lua.
 
 local jobs = ARGV[1]
 
@@ -39,14 +39,28 @@ local function tell_soon(box, call, sealed)
     if n + 2 >= 2 * TOLD_MAX or bytes[box] >= TOLD_BYTES then tell_now(box) end
 end
 
+-- Stores results together, if no call has one yet and each has one here; else whoever asks stores each alone. Whether it has.
+local function keep_all(results, settlements)
+    local words, is_known = {}, {}
+    for n, at in ipairs(settlements) do
+        local call = ARGV[at + 1]
+        if is_known[call] then return false end
+        is_known[call] = true
+        words[2 * n - 1], words[2 * n] = results .. call, ARGV[at + 2]
+    end
+    return set_all(words, 'PX', RESULT_TTL_MS)
+end
+
 local outcomes = {}
 local i = 2
 while i <= #ARGV do
     local stream, consumer, results, replies = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
     local at, settled, done, freed, ended = i + 5, tonumber(ARGV[i + 4]), {}, {}, {}
     local owners = stream ~= '' and settled > 1 and owners_from(stream, ARGV[at], settled) or {}
+    -- Those that are not too late: where each stands in ARGV, its place in the reply, and whether it counts for the first time.
+    local in_time, places_in_reply, are_first = {}, {}, {}
     for _ = 1, settled do
-        local entry, call, sealed, places = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+        local entry, call, places = ARGV[at], ARGV[at + 1], ARGV[at + 3]
         local outcome, is_first = 1, true
         if stream ~= '' then
             -- The pending entry is the fence: once it is another worker's, a new attempt has begun and this one is too
@@ -59,16 +73,25 @@ while i <= #ARGV do
             if not owner and redis.call('EXISTS', jobs .. call) == 1 then outcome = 2 end
             if places ~= '' and outcome == 1 then freed[#freed + 1] = at end
         end
-        if outcome == 1 then
-            outcome = keep(results, call, sealed)
-            if outcome == 1 then tell_soon(mailbox(replies, call), call, sealed) end
-        end
-        if outcome == 1 and is_first then
-            local as = outcome_of(sealed)
-            ended[as] = (ended[as] or 0) + 1
-        end
         outcomes[#outcomes + 1] = outcome
+        if outcome == 1 then
+            local n = #in_time + 1
+            in_time[n], places_in_reply[n], are_first[n] = at, #outcomes, is_first
+        end
         at = at + 4 + (tonumber(places) or 0)
+    end
+    local are_kept = keep_all(results, in_time)
+    for n, from in ipairs(in_time) do
+        local call, sealed = ARGV[from + 1], ARGV[from + 2]
+        if are_kept or keep(results, call, sealed) == 1 then
+            tell_soon(mailbox(replies, call), call, sealed)
+            if are_first[n] then
+                local as = outcome_of(sealed)
+                ended[as] = (ended[as] or 0) + 1
+            end
+        else
+            outcomes[places_in_reply[n]] = 2
+        end
     end
     count(results, ended)
     if #done > 0 then

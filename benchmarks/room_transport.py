@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 import redis
@@ -83,18 +83,24 @@ class Transport:
         args += [keys.claim(""), keys.cancelled(""), keys.result(""), keys.counters()]
         reply = self._scripts[FETCH](keys=self.streams, args=[*args, slots, keys.scheduled(self.queue)])
         assert not isinstance(reply, Exception)
-        due_ms, entries = reply
-        return due_ms, [self._delivery(*entry) for entry in entries]
+        due_ms, kinds = reply
+        return due_ms, [delivery for kind in kinds for delivery in self._deliveries(*kind)]
+
+    def _deliveries(
+        self, position: int, _d: int, _c: int, is_cancelled: int, _r: int, names: list[bytes], told: list[bytes]
+    ) -> Iterator[tuple[str, str, str, list[Gate]]]:
+        for at in range(0, len(told), 1 + len(names)):
+            fields = dict(zip(names, told[at + 1 :], strict=False))
+            yield self._delivery(self.streams[position - 1], told[at].decode(), fields, is_cancelled=bool(is_cancelled))
 
     def _delivery(
-        self, position: int, entry: bytes, _d: int, _c: int, is_cancelled: int, _r: int, flat: list[bytes]
+        self, stream: str, entry: str, fields: dict[bytes, bytes], *, is_cancelled: bool
     ) -> tuple[str, str, str, list[Gate]]:
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
         gates = [Gate(*gate) for gate in json.loads(fields.get(b"gates", b"[]"))]
         call_id = fields.get(b"id", b"unreadable").decode()
         if is_cancelled:
             self.delivered_cancelled.add(call_id)
-        return self.streams[position - 1], entry.decode(), call_id, gates
+        return stream, entry, call_id, gates
 
     def fields(self, delivery: tuple[str, str, str, list[Gate]]) -> dict[bytes, bytes]:
         """The entry of a delivery."""

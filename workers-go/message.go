@@ -239,19 +239,26 @@ func number(text []byte) int {
 func deliveriesOf(reply []any, streams []string) []*delivery {
 	read := make([]*delivery, 0, len(reply))
 	for _, each := range reply {
-		row, _ := redis.Values(each, nil)
-		if len(row) < 7 {
+		kind, _ := redis.Values(each, nil)
+		if len(kind) < 7 {
 			continue
 		}
-		position, _ := redis.Int(row[0], nil)
-		entry, _ := redis.String(row[1], nil)
-		count, _ := redis.Int(row[2], nil)
-		claimed, _ := redis.Int(row[3], nil)
-		cancelled, _ := redis.Int(row[4], nil)
-		read = append(read, &delivery{
-			stream: streams[position-1], entry: entry, fields: fieldsOf(row[6]), deliveries: count,
-			claimed: claimed == 1, cancelled: cancelled == 1, isLooked: true,
-		})
+		position, _ := redis.Int(kind[0], nil)
+		count, _ := redis.Int(kind[1], nil)
+		claimed, _ := redis.Int(kind[2], nil)
+		cancelled, _ := redis.Int(kind[3], nil)
+		names, _ := redis.Strings(kind[5], nil)
+		told, _ := redis.ByteSlices(kind[6], nil)
+		for width := 1 + len(names); len(told) >= width; told = told[width:] {
+			fields := map[string][]byte{}
+			for i, name := range names {
+				fields[name] = told[1+i]
+			}
+			read = append(read, &delivery{
+				stream: streams[position-1], entry: string(told[0]), fields: fields, deliveries: count,
+				claimed: claimed == 1, cancelled: cancelled == 1, isLooked: true,
+			})
+		}
 	}
 	return read
 }

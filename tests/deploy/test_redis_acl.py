@@ -133,8 +133,9 @@ def test_limits_need_no_more_rights_than_these(guarded_redis: str) -> None:
         arguments = [GROUP, "w", RETURNED, 4, *marks, 4, keys.scheduled("limited")]
         fetch(keys=[stream], args=arguments)
         publish(args=[*limits_as_arguments([gates]), *(argument for call in calls for argument in call)])
-        delivered = [entry for _ in range(2) for entry in fetch(keys=[stream], args=arguments)[1]]
-        assert len(delivered) == 1
+        delivered = [kind for _ in range(2) for kind in fetch(keys=[stream], args=arguments)[1]]
+        [(*_, names, told)] = delivered
+        assert len(told) == 1 + len(names)
         # A failure in the room stops nothing else, and is counted.
         assert orchestrator.hget(keys.counters(), "waiting_room_failures") is None
         orchestrator.delete(*orchestrator.scan_iter(keys.queue("limited", 3)))

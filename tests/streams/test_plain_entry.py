@@ -26,7 +26,15 @@ def entry(*, body=BODY, headers=HEADERS, place=PLACE, call_id=b"r.1.0", claim=(b
     heads = [part if isinstance(part, bytes) else orjson.dumps(part) for part in (body, headers, place)]
     fields = [b"b", heads[0], b"h", heads[1], b"p", heads[2], b"id", call_id, *claim]
     return DeliveredEntry(
-        **{"stream": "s", "entry_id": "5-0", "deliveries": 1, "claimed": True, "fields": fields} | facts
+        **{
+            "stream": "s",
+            "entry_id": "5-0",
+            "deliveries": 1,
+            "claimed": True,
+            "names": fields[::2],
+            "values": fields[1::2],
+        }
+        | facts
     )
 
 

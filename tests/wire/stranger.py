@@ -109,11 +109,12 @@ class Stranger:
         while not self.stopping.is_set():
             names = (f"{NS}:claim:", f"{NS}:cancelled:", f"{NS}:result:", f"{NS}:counters")
             args = (GROUP, self.consumer, RETURNED, SLOTS, *names, SLOTS, f"{NS}:scheduled:{QUEUE}")
-            _, deliveries = self.run("fetch", self.streams, *args)
-            for position, entry, count, claimed, cancelled, _, flat in deliveries:
-                fields = dict(zip(flat[::2], flat[1::2], strict=True))
-                self.take(self.streams[position - 1], entry, count, bool(claimed), bool(cancelled), fields)
-            if not deliveries:
+            _, kinds = self.run("fetch", self.streams, *args)
+            for position, count, claimed, cancelled, _, names, told in kinds:
+                for at in range(0, len(told), 1 + len(names)):
+                    fields = dict(zip(names, told[at + 1 :], strict=False))
+                    self.take(self.streams[position - 1], told[at], count, bool(claimed), bool(cancelled), fields)
+            if not kinds:
                 self.stopping.wait(0.05)
 
     def take(self, stream: str, entry: bytes, count: int, claimed: bool, cancelled: bool, fields: Any) -> None:

@@ -102,8 +102,9 @@ async def test_X1_a_delivered_message_meets_the_fate_that_the_contract_says(vect
 
 
 async def fate_of(vector, settings):
-    fields = [word.encode() for pair in vector["fields"].items() for word in pair]
-    entry = DeliveredEntry("s:queue:io:3", "2-1", vector["deliveries"], vector["claimed"], fields, vector["cancelled"])
+    names, values = ([word.encode() for word in words] for words in zip(*vector["fields"].items(), strict=True))
+    facts = vector["deliveries"], vector["claimed"], names, values, vector["cancelled"]
+    entry = DeliveredEntry("s:queue:io:3", "2-1", *facts)
     try:
         if vector["deliveries"] > vector["max_deliveries"] + 1:
             raise Malformed("delivered too often")

@@ -53,7 +53,7 @@ class ClaimsOfNews:
             newest = deliveries[-1]
             self._newest.pop(newest.stream, None)  # the last one of the table is the likeliest to have the next
             self._newest[newest.stream] = newest.entry_id
-            self._is_worth_it = b"claim" in newest.fields
+            self._is_worth_it = b"claim" in newest.names
 
     def sorted_out(
         self, deliveries: Sequence[DeliveredEntry], reply: Any

@@ -34,14 +34,12 @@ from toolfleet.streams.unbelieved import (
     task_body,
 )
 
-Fields = list[bytes]
-
 MAX_EARLIER: Final = 1_000_000
 """Deliveries that a carried message may claim to have behind it; the number goes into results."""
 
 
 class DeliveredEntry(NamedTuple):
-    """One entry as it was read. `deliveries` is 1 the first time.
+    """One entry as it was read: the names of its fields, and their values. `deliveries` is 1 the first time.
 
     `cancelled` says that its call was cancelled before the read, `returned` that another consumer had it before.
     """
@@ -50,9 +48,15 @@ class DeliveredEntry(NamedTuple):
     entry_id: str
     deliveries: int
     claimed: bool
-    fields: Fields
+    names: list[bytes]
+    values: list[bytes]
     cancelled: bool = False
     returned: bool = False
+
+    @property
+    def fields(self) -> dict[bytes, bytes]:
+        """The fields by name."""
+        return dict(zip(self.names, self.values, strict=False))
 
 
 class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no types
@@ -67,7 +71,7 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
     @classmethod
     def from_delivery(cls, channel: Any, delivery: DeliveredEntry, consumer: str, max_bytes: int) -> Self:
         """Check and decode an entry. Raises Malformed."""
-        fields = dict(zip(delivery.fields[::2], delivery.fields[1::2], strict=False))
+        fields = delivery.fields
         body, headers, properties = _parts(fields, max_bytes)
         decoded = _decoded(body, headers)
         first_id, earlier = _origin(fields)
@@ -132,12 +136,11 @@ def entry_of(tag: str) -> tuple[str, str]:
 
 def claim_of(delivery: DeliveredEntry) -> tuple[str, int] | None:
     """Return call id and seconds for the claim of a delivery; None when there is nothing to claim."""
-    fields = delivery.fields
-    if delivery.claimed or b"claim" not in fields:
+    if delivery.claimed or b"claim" not in delivery.names:
         return None
-    by_name = dict(zip(fields[::2], fields[1::2], strict=False))
+    fields = delivery.fields
     try:
-        call_id, ttl_s = by_name[b"id"].decode(), int(by_name[b"claim"])
+        call_id, ttl_s = fields[b"id"].decode(), int(fields[b"claim"])
     except (KeyError, ValueError):
         return None  # malformed, as its reader will find
     return (call_id, ttl_s) if 0 < ttl_s < MAX_CLAIM_S else None

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from toolfleet.streams.entries import MAX_GATES_BYTES, DeliveredEntry, Fields, known_properties
+from toolfleet.streams.entries import MAX_GATES_BYTES, DeliveredEntry, known_properties
 from toolfleet.streams.unbelieved import MAX_HEAD_BYTES, MAX_PARSED_BYTES
 
 _UNCLAIMED: Final = [b"b", b"h", b"p", b"id"]
@@ -18,7 +18,6 @@ _CLAIMED: Final = [*_UNCLAIMED, b"claim"]
 _OF_GATES: Final = [b"gates", b"waits_as"]
 _KINDS: Final = (_CLAIMED, _UNCLAIMED, [*_CLAIMED, *_OF_GATES], [*_UNCLAIMED, *_OF_GATES])
 _HEADERS: Final = frozenset({"lang", "task", "id", "contract", "claim"})
-_FIELDS_WITHOUT_GATES: Final = 2 * len(_CLAIMED)
 
 
 class PlainEntry(NamedTuple):
@@ -36,10 +35,10 @@ class PlainEntry(NamedTuple):
 
 def plain_entry(entry: DeliveredEntry, max_bytes: int) -> PlainEntry | None:
     """Return what an entry says that comes for the first time; None if it is not one of the common kind."""
-    fields = entry.fields
-    if entry.deliveries != 1 or entry.cancelled or entry.returned or fields[::2] not in _KINDS:
+    if entry.deliveries != 1 or entry.cancelled or entry.returned or entry.names not in _KINDS:
         return None
-    body, head, properties = fields[1], fields[3], fields[5]
+    values = entry.values
+    body, head, properties = values[:3]
     if len(body) > MAX_PARSED_BYTES or len(body) > max_bytes:
         return None
     if len(head) > MAX_HEAD_BYTES or len(properties) > MAX_HEAD_BYTES:
@@ -47,22 +46,22 @@ def plain_entry(entry: DeliveredEntry, max_bytes: int) -> PlainEntry | None:
     try:
         headers, decoded = orjson.loads(head), orjson.loads(body)
         known_properties(properties)
-        claimed_s = float(fields[9]) if entry.claimed else 0.0
-        gates = _gates(fields)
+        claimed_s = float(values[4]) if entry.claimed else 0.0
+        gates = _gates(values)
     except (ValueError, IndexError):  # malformed, as its reader will say
         return None
     envelope = _envelope(decoded)
-    if envelope is None or not _is_plain(headers, call_id=fields[7]):
+    if envelope is None or not _is_plain(headers, call_id=values[3]):
         return None
     sent_once = bool(headers.get("claim"))
     return PlainEntry(headers["id"], headers["task"], headers["contract"], sent_once, claimed_s, *envelope, gates)
 
 
-def _gates(fields: Fields) -> str:
+def _gates(values: list[bytes]) -> str:
     """Return the limits that a message has passed, as it tells them. Raises ValueError for what is no such text."""
-    if len(fields) <= _FIELDS_WITHOUT_GATES:
+    if len(values) <= len(_CLAIMED):
         return ""
-    gates = fields[-2 * len(_OF_GATES) + 1]
+    gates = values[-len(_OF_GATES)]
     if len(gates) >= MAX_GATES_BYTES:
         raise ValueError("longer than the limits of any tool of ours")
     return gates.decode()

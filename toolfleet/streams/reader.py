@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from toolfleet.keys import Keys
 from toolfleet.streams import scripts
-from toolfleet.streams.entries import DeliveredEntry, Fields
+from toolfleet.streams.entries import DeliveredEntry
 from toolfleet.streams.names import GROUP, RETURNED, home_of
 
 LATE_REPLY_S: Final = 0.5
@@ -115,34 +115,35 @@ class Reader:
 
     def take_fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         """Return what a reply of the fetch script delivers."""
-        self._next_due_ms, entries = reply
+        self._next_due_ms, found = reply
         self._said = self._saying  # not before: the script may have been refused
-        self._fetch = len(entries) >= read.budget or self._next_due_ms == LOOK_AT_ONCE
-        return [
-            DeliveredEntry(
-                read.streams[position - 1],
-                entry_id.decode(),
-                deliveries,
-                bool(claimed),
-                fields,
-                bool(cancelled),
-                bool(returned),
-            )
-            for position, entry_id, deliveries, claimed, cancelled, returned, fields in entries
-        ]
+        delivered = [entry for told in found for entry in _alike(read.streams, told)]
+        self._fetch = len(delivered) >= read.budget or self._next_due_ms == LOOK_AT_ONCE
+        return delivered
 
     def _take_waited(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         by_stream = _by_stream(reply)
         # Nothing for a whole wait, or as much as was asked for: there may be more, or returned and scheduled ones.
         self._fetch = not by_stream or any(len(entries) >= read.per_stream for entries in by_stream.values())
         return [
-            DeliveredEntry(stream, entry_id.decode(), 1, False, fields)
+            DeliveredEntry(stream, entry_id.decode(), 1, False, fields[::2], fields[1::2])
             for stream in read.streams
             for entry_id, fields in by_stream.get(stream, ())
         ]
 
 
-def _by_stream(reply: Any) -> dict[str, list[tuple[bytes, Fields]]]:
+def _alike(streams: Sequence[str], told: Sequence[Any]) -> list[DeliveredEntry]:
+    """Return entries in a row, of which the fetch script says once what is true of all of them."""
+    position, deliveries, claimed, cancelled, returned, names, parts = told
+    stream, width = streams[position - 1], 1 + len(names)  # the parts of each: its id, and its values
+    is_claimed, flags = bool(claimed), (bool(cancelled), bool(returned))
+    return [
+        DeliveredEntry(stream, parts[at].decode(), deliveries, is_claimed, names, parts[at + 1 : at + width], *flags)
+        for at in range(0, len(parts), width)
+    ]
+
+
+def _by_stream(reply: Any) -> dict[str, list[tuple[bytes, list[bytes]]]]:
     """Return XREADGROUP's reply by stream: it is a list of pairs in RESP2, a map in RESP3."""
     pairs = reply.items() if isinstance(reply, dict) else (reply or ())
     return {stream.decode(): entries for stream, entries in pairs}

@@ -11,6 +11,8 @@ const WAIT_MS = 1000;
 /** A reply later than this was waiting here; others may have what it brings. */
 const LATE_MS = 500;
 const FETCH_EVERY_MS = 1000;
+/** Messages in a row of which the fetch script says once what is true of all; last, the id and the values of each in turn. */
+type Alike = [position: number, deliveries: number, claimed: number, cancelled: number, returned: number, names: Buffer[], told: Buffer[]];
 const SAY_SLOTS_EVERY_MS = 5000;
 const LOST_REPLY_MS = 2500;
 const LOOK_AT_ONCE = -2;
@@ -80,12 +82,19 @@ export class Reader {
     const slots = now - this.saidMs >= SAY_SLOTS_EVERY_MS ? this.slots : 0;
     const prefixes = [keys.claim(""), keys.cancelled(""), keys.result(""), keys.counters];
     const reply = await store.run("fetch", this.streams, [GROUP, consumer, RETURNED, credit, ...prefixes, slots, ...this.scheduled]);
-    const [nextDueMs, entries] = reply as [number, [number, Buffer, number, number, number, number, Buffer[]][]];
+    const [nextDueMs, found] = reply as [number, Alike[]];
     if (slots > 0) this.saidMs = now;
     this.nextDueMs = nextDueMs;
+    const entries = found.flatMap((alike) => this.entriesOf(alike));
     this.mustFetch = entries.length >= credit || nextDueMs === LOOK_AT_ONCE;
-    return entries.map(([position, id, deliveries, claimed, cancelled, returned, fields]) => ({
-      stream: this.streams[position - 1]!, id: id.toString(), deliveries, fields,
+    return entries;
+  }
+
+  private entriesOf([position, deliveries, claimed, cancelled, returned, names, told]: Alike): Entry[] {
+    const width = 1 + names.length;
+    return Array.from({ length: told.length / width }, (_, number) => ({
+      stream: this.streams[position - 1]!, id: told[number * width]!.toString(), deliveries,
+      fields: names.flatMap((name, at) => [name, told[number * width + 1 + at]!]),
       claimed: claimed === 1, cancelled: cancelled === 1, returned: returned === 1,
     }));
   }

@@ -8,7 +8,8 @@
 -- ARGV  group, consumer, returned, budget, claim prefix, prefix of the cancel marks, prefix of results, counters, how
 --       many calls the consumer takes at once (0: as it last said), then each queue's scheduled set
 -- Reply {milliseconds until a scheduled message is due or a gate may open, -1, or -2 to fetch again at once,
---        {{stream's position, id, deliveries, claimed, cancelled, returned, fields}…}}; flags are 0 or 1
+--        {{stream's position, deliveries, claimed, cancelled, returned, {field's name…}, {id, value…, id, value…}}…}}: what is
+--        true of messages that follow each other is said once for all of them; flags are 0 or 1
 --
 -- Nothing may fail once a message has been delivered: the reply would be lost with it. Hence every `pcall`.
 
@@ -18,7 +19,9 @@ local FETCHED_MAX = 2000
 local wanted, claim_prefix, cancel_prefix = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local budget = math.min(wanted, FETCHED_MAX)
 local result_prefix, counters = ARGV[7], ARGV[8]
-local delivered = {}
+-- Entries that are delivered; of each its call, and what it shares with most: position, deliveries, claimed, cancelled, returned.
+local CLAIMED, CANCELLED = 3, 4
+local delivered, tasks, manners = {}, {}, {}
 
 -- Most runs need nothing of a waiting room, so it is only made where one does.
 local room_for, safely, note_worker, move_places, look_and_admit, LOOK_AGAIN_LATE_MS
@@ -185,59 +188,69 @@ local function said(fields)
     return task, ttl_s, gates, not is_put_back and passed_ms ~= 0 and passed_ms or nil
 end
 
--- Claims together what a read has brought: by one command for all claims that lapse at one moment. What is not claimed so,
--- as another message of its call has come with it, say, is claimed alone.
-local function claim_together(due, calls, lasting)
-    local moments, is_known = {}, {}
+-- Claims together what a read has brought: by one command for all claims that lapse at one moment. Which are; what is not, as
+-- another message of its call has come with it, say, is claimed alone.
+local function claimed_together(due, calls, lasting)
+    local moments, is_known, are_claimed = {}, {}, {}
     for i, task in pairs(calls) do
         local at = lasting[i] and not is_known[task] and lapses_at(lasting[i]) or ''
         if at ~= '' then
             local moment = moments[at]
             if not moment then
-                moment = {words = {}, due = {}}
+                moment = {words = {}, places = {}}
                 moments[at] = moment
             end
             local words, n = moment.words, #moment.words
-            words[n + 1], words[n + 2] = claim_prefix .. task, due[i][2]
-            moment.due[n / 2 + 1] = due[i]
+            words[n + 1], words[n + 2] = claim_prefix .. task, due[i][1]
+            moment.places[n / 2 + 1] = i
             is_known[task] = true
         end
     end
     for at, moment in pairs(moments) do
         if set_all(moment.words, 'PXAT', at) then
-            for _, delivery in ipairs(moment.due) do delivery[4] = 1 end
+            for _, i in ipairs(moment.places) do are_claimed[i] = 1 end
         end
     end
+    return are_claimed
 end
 
 -- Delivers entries of one stream. Of those that were given back, `deliveries` says how often each was delivered.
-local tasks = {}
 local function deliver(position, entries, deliveries)
-    local due, calls, lasting, given_back = {}, {}, {}, deliveries and 1 or 0
+    local due, calls, lasting, shared, given_back = {}, {}, {}, {}, deliveries and 1 or 0
     for _, entry in ipairs(entries) do
         local id, fields = entry[1], entry[2]
-        local times = deliveries and deliveries[id] + 1 or 1
         local task, ttl_s, gates, passed_ms = said(fields)
-        if not (gates and has_to_wait(position, id, fields, times, given_back, gates, passed_ms)) then
+        local waits = gates and has_to_wait(
+            position, id, fields, deliveries and deliveries[id] + 1 or 1, given_back, gates, passed_ms)
+        if not waits then
             local n = #due + 1
-            due[n] = {position, id, times, 0, 0, given_back, fields}
-            calls[n], lasting[n] = task, ttl_s
+            due[n], calls[n], lasting[n] = entry, task, ttl_s
         end
     end
-    claim_together(due, calls, lasting)
-    for i, delivery in ipairs(due) do
-        local id = delivery[2]
-        local claimed = delivery[4] == 1 and 1 or claim(id, calls[i], lasting[i])
+    local are_claimed = claimed_together(due, calls, lasting)
+    for i, entry in ipairs(due) do
+        local id = entry[1]
+        local claimed = are_claimed[i] or claim(id, calls[i], lasting[i])
         if claimed then
-            local n = #delivered + 1
-            delivery[4] = claimed
-            delivered[n], tasks[n] = delivery, calls[i]
+            local n, times = #delivered + 1, deliveries and deliveries[id] + 1 or 1
+            local manner = shared[2 * times + claimed]
+            if not manner then
+                manner = {position, times, claimed, 0, given_back}
+                shared[2 * times + claimed] = manner
+            end
+            delivered[n], tasks[n], manners[n] = entry, calls[i], manner
         else
             redis.pcall('XACK', KEYS[position], group, id)
             redis.pcall('XDEL', KEYS[position], id)
             redis.pcall('HINCRBY', counters, 'duplicate_messages', 1)
         end
     end
+end
+
+-- Says one thing of one message alone.
+local function say_of(i, at, flag)
+    manners[i] = {unpack(manners[i])}
+    manners[i][at] = flag
 end
 
 -- Notes which of the delivered calls were cancelled, and which have a result: those are not claimed, and their worker finds
@@ -249,17 +262,47 @@ local function look_for_marks()
         if task then
             keys[n + 1] = cancel_prefix .. task
             n = n + 1
-            if delivered[i][4] == 1 then
+            if manners[i][CLAIMED] == 1 then
                 keys[n + 1] = result_prefix .. task
                 n = n + 1
             end
         end
     end
     if n == 0 or redis.pcall('EXISTS', unpack(keys)) == 0 then return end
-    for i, delivery in ipairs(delivered) do
-        if tasks[i] and redis.pcall('EXISTS', cancel_prefix .. tasks[i]) == 1 then delivery[5] = 1 end
-        if delivery[4] == 1 and redis.pcall('EXISTS', result_prefix .. tasks[i]) ~= 0 then delivery[4] = 0 end
+    for i, task in pairs(tasks) do
+        if redis.pcall('EXISTS', cancel_prefix .. task) == 1 then say_of(i, CANCELLED, 1) end
+        if manners[i][CLAIMED] == 1 and redis.pcall('EXISTS', result_prefix .. task) ~= 0 then say_of(i, CLAIMED, 0) end
     end
+end
+
+local function are_names_of(fields, names)
+    if 2 * #names ~= #fields then return false end
+    for k, name in ipairs(names) do
+        if fields[2 * k - 1] ~= name then return false end
+    end
+    return true
+end
+
+-- What is delivered, as the reply has it.
+local function told()
+    local kinds, manner, names, values, n = {}, nil, nil, nil, 0
+    for i, entry in ipairs(delivered) do
+        local fields = entry[2]
+        if manner ~= manners[i] or not are_names_of(fields, names) then
+            manner, names, values, n = manners[i], {}, {}, 0
+            for k = 1, #fields, 2 do names[#names + 1] = fields[k] end
+            local kind = {unpack(manner)}
+            kind[6], kind[7] = names, values
+            kinds[#kinds + 1] = kind
+        end
+        n = n + 1
+        values[n] = entry[1]
+        for k = 2, #fields, 2 do
+            n = n + 1
+            values[n] = fields[k]
+        end
+    end
+    return kinds
 end
 
 local takes_suspect
@@ -393,4 +436,4 @@ end
 if refusal and #delivered == 0 then return refusal end
 look_for_marks()
 looks_at_once = looks_at_once or (#delivered == budget and budget < wanted)
-return {looks_at_once and LOOKS_AT_ONCE or next_due_ms, delivered}
+return {looks_at_once and LOOKS_AT_ONCE or next_due_ms, told()}

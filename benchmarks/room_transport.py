@@ -64,9 +64,8 @@ class Transport:
             kind = kinds.setdefault(call.gates, len(kinds) + 1) if call.gates else 0
             stream = self.keys.queue(self.queue, call.level)
             of_lane = (self.keys.lane(self.lane), self.keys.queue(self.lane, call.level))
-            args += [*(of_lane if call.call_id in lanes else ("", "")), stream]
-            args += ["[]", "{}", "{}", call.call_id, claim_s]
-            args += [call.tenant, call.run_id, kind, int(call.ends_ms)]
+            args += [*(of_lane if call.call_id in lanes else ("", "")), stream, "{}", call.tenant, kind, 1]
+            args += ["[]", "{}", call.call_id, claim_s, call.run_id, int(call.ends_ms)]
         self._scripts[PUBLISH](args=[*limits_as_arguments(kinds), *args])
 
     def fetch(self, budget: int, slots: int, consumer: str = "worker") -> list[tuple[str, str, str, list[Gate]]]:

@@ -128,11 +128,12 @@ def test_limits_need_no_more_rights_than_these(guarded_redis: str) -> None:
     with client_as(ORCHESTRATOR, guarded_redis) as orchestrator, client_as(WORKER, guarded_redis) as worker:
         publish, fetch = orchestrator.register_script(PUBLISH), worker.register_script(FETCH)
         orchestrator.incr(keys.limits_said())
-        calls = (["", "", stream, "[]", "{}", "{}", f"r.1.{n}", "", "a", "r", "1", FAR_MS] for n in range(3))
+        row = ["", "", stream, "{}", "a", "1", 3]
+        calls = (["[]", "{}", f"r.1.{n}", "", "r", FAR_MS] for n in range(3))
         marks = [keys.claim(""), keys.cancelled(""), keys.result(""), keys.counters()]
         arguments = [GROUP, "w", RETURNED, 4, *marks, 4, keys.scheduled("limited")]
         fetch(keys=[stream], args=arguments)
-        publish(args=[*limits_as_arguments([gates]), *(argument for call in calls for argument in call)])
+        publish(args=[*limits_as_arguments([gates]), *row, *(argument for call in calls for argument in call)])
         delivered = [kind for _ in range(2) for kind in fetch(keys=[stream], args=arguments)[1]]
         [(*_, names, told)] = delivered
         assert len(told) == 1 + len(names)

@@ -90,9 +90,6 @@ class Fleet(RuleBasedStateMachine):
             return call.call_id in self.for_lane or (
                 not self.room.calls and self.length(call.level) < max(UNKNOWN_SLOTS, self.slots())
             )
-        for gate in gates:  # what each holds of this call is looked up, and what a clock set back has left
-            if gate.kind == "concurrency":
-                self.gates.paused_until(gate, self.transport.now)
         if self.room.calls or self.free() < 1 or self.gates.first_shut(gates, self.transport.now, call.call_id):
             return False
         self.gates.let_pass(gates, self.transport.now, call.call_id)
@@ -464,3 +461,18 @@ def test_rounds_of_calls_with_limits_go_in_the_order_of_one_by_one(
 def test_the_scripts_do_what_the_model_says():
     with temporary_server() as Fleet.server:
         run_state_machine_as_test(Fleet, settings=how(max_examples=80, stateful_step_count=40, deadline=None))
+
+
+def test_a_call_that_is_postponed_leaves_a_lowered_rate_as_far_ahead_as_it_is():
+    rate = (Gate("rate", "t", "", 4.0, 2),)
+    free, bound = (0, "a", "x", (), 0, False), (0, "a", "x", rate, 0, False)
+    with temporary_server() as Fleet.server:
+        fleet = Fleet()
+        fleet.people_say(terms={})
+        fleet.publish([free, bound, free])
+        fleet.publish([*[free] * 5, bound])
+        fleet.fetch(1)
+        fleet.change("t", Numbers(rate=1.0))
+        fleet.fetch(1)
+        fleet.postpone(0, 100)
+        fleet.teardown()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -40,6 +42,9 @@ class TaskMessage(NamedTuple):
 
 _NO_LANE: Final = ("", "")
 
+_in_common: Final = attrgetter("queue", "priority", "lane", "tenant", "gates")
+"""Returns what messages in a row mostly share, so that it is sent once for all of them."""
+
 
 def limits_as_arguments(kinds: Collection[tuple[Gate, ...]]) -> list[str | bytes]:
     """Return what the script that publishes is told of the limits of a batch, each kind of them once."""
@@ -68,19 +73,17 @@ class DirectPublisher:
         """Publish messages in one command, in order. Raises StoreUnreachable; then all or none are in the queues."""
         kinds: dict[tuple[Gate, ...], int] = {}
         arguments: list[str | bytes] = []
-        for message in messages:
-            stream, properties = self._place(message.queue, message.priority)
-            headers = message.headers
-            arguments += self._lane(message) if message.lane else _NO_LANE
-            arguments += (stream, message.body, orjson.dumps(headers), properties, headers["id"])
-            arguments += (str(headers.get("claim") or ""), message.tenant, message.run_id)
-            arguments.append(str(kinds.setdefault(message.gates, len(kinds) + 1)) if message.gates else "0")
-            arguments.append(str(int(message.deadline_unix_s * 1000)))
+        for (queue, priority, lane, tenant, gates), group in groupby(messages, key=_in_common):
+            row = list(group)
+            stream, properties = self._place(queue, priority)
+            arguments += (self._keys.lane(lane), self._keys.queue(lane, priority)) if lane else _NO_LANE
+            kind = kinds.setdefault(gates, len(kinds) + 1) if gates else 0
+            arguments += (stream, properties, tenant, str(kind), str(len(row)))
+            for message in row:
+                headers = message.headers
+                arguments += (message.body, orjson.dumps(headers), headers["id"], str(headers.get("claim") or ""))
+                arguments += (message.run_id, str(int(message.deadline_unix_s * 1000)))
         await self._publish(args=[*limits_as_arguments(kinds), *arguments] if kinds else ["0", *arguments])
-
-    def _lane(self, message: TaskMessage) -> tuple[str, str]:
-        """Return who reads a message's lane, and its stream."""
-        return self._keys.lane(message.lane), self._keys.queue(message.lane, message.priority)
 
     def _place(self, queue: str, priority: Priority) -> tuple[str, bytes]:
         """Return the stream of a queue's level, and the properties that all of its messages have."""

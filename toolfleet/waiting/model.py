@@ -129,7 +129,7 @@ class Gates:
 
     def pause(self, gate: Gate, until: float, now: float) -> None:
         """Let nobody pass a gate for a while."""
-        until = max(self._own_pause(gate, now), until)
+        until = max(self._own_pause(self.as_said(gate), now), until)
         self.paused[name_of(gate)] = until, until - now
 
     def _own_pause(self, gate: Gate, now: float) -> float:

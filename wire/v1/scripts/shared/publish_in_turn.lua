@@ -5,9 +5,9 @@
 local ADMITTED_MAX = 100
 local crowded = {}
 
--- The gates of a message, as JSON; empty where it has none.
-local function gates_at(i)
-    local kind = kinds[tonumber(ARGV[i + 10])]
+-- The gates of the messages of a row, as JSON; empty where they have none.
+local function gates_at(row)
+    local kind = kinds[tonumber(ARGV[row + 5])]
     return kind and ARGV[kind] or ''
 end
 
@@ -95,8 +95,8 @@ do  -- a script has no more than 200 local names at once
     end
 
     -- Begins the messages of a run in a flow. False where they need not wait.
-    local function begin_run(i)
-        local stream, tenant, gates = ARGV[i + 2], ARGV[i + 8], gates_at(i)
+    local function begin_run(row, i)
+        local stream, tenant, gates = ARGV[row + 2], ARGV[row + 4], gates_at(row)
         if not pending or pending.stream ~= stream then
             let_pending_wait()
             local room, level = room_of(stream)
@@ -104,71 +104,78 @@ do  -- a script has no more than 200 local names at once
             pending = {room = room, level = level, stream = stream, by_list = {}}
         end
         if gate_of_tenant(pending.room, tenant) then return false end
-        local its = plain_flow(pending.room, pending.level, tenant, gates, ARGV[i + 9])
+        local its = plain_flow(pending.room, pending.level, tenant, gates, ARGV[i + 4])
         last = pending.by_list[its.list]
         if not last then
-            its.kind = ARGV[i + 10]
+            its.kind = ARGV[row + 5]
             last, pending.by_list[its.list], pending[#pending + 1] = its, its, its
         end
         return true
     end
 
-    local function is_of_last(i)
-        return last and last.run == ARGV[i + 9] and last.kind == ARGV[i + 10] and last.tenant == ARGV[i + 8]
-            and pending.stream == ARGV[i + 2]
+    local function is_of_last(row, i)
+        return last and last.run == ARGV[i + 4] and last.kind == ARGV[row + 5] and last.tenant == ARGV[row + 4]
+            and pending.stream == ARGV[row + 2]
     end
 
     -- Whether a message with limits may wait with the others: not one that ends before those that it would stand behind, nor
     -- one that may be a copy of one that waits, and not plainly.
     local function may_wait_with_others(i)
-        local call, room = ARGV[i + 6], pending.room
-        if not may_be_last(last, ARGV[i + 11]) then return false end
+        local call, room = ARGV[i + 2], pending.room
+        if not may_be_last(last, ARGV[i + 5]) then return false end
         if room.has_others == nil then room.has_others = redis.call('EXISTS', room.calls) == 1 end
         return not (room.has_others and redis.call('HEXISTS', room.calls, call) == 1)
     end
 
     -- Whether the message that begins there was put to those.
-    function waits_with_others(i)
-        if ARGV[i] ~= '' then return false end
-        if not is_of_last(i) and not begin_run(i) then return false end
-        if sent[ARGV[i + 6]] then
+    function waits_with_others(row, i)
+        local call = ARGV[i + 2]
+        if ARGV[row] ~= '' then return false end
+        if not is_of_last(row, i) and not begin_run(row, i) then return false end
+        if sent[call] then
             count_copy(pending.room)
             return true
         end
         if last.gates ~= '' and not may_wait_with_others(i) then return false end
-        sent[ARGV[i + 6]] = true
+        sent[call] = true
         local its = last.parts
         local n = #its
-        its[n + 1], its[n + 2], its[n + 3], its[n + 4] = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
-        its[n + 5], its[n + 6] = ARGV[i + 7], ARGV[i + 11]
+        its[n + 1], its[n + 2], its[n + 3], its[n + 4] = ARGV[i], ARGV[i + 1], ARGV[row + 3], call
+        its[n + 5], its[n + 6] = ARGV[i + 3], ARGV[i + 5]
         parts = parts + PARTS
         if parts == PENDING_MAX * PARTS then let_pending_wait() end
         return true
     end
 end
 
-local function publish_from(i)
-    local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
-    if ARGV[i + 7] ~= '' then
-        fields[9], fields[10] = 'claim', ARGV[i + 7]
+local function publish_from(row, i)
+    local readers, lane, stream, properties, tenant = unpack(ARGV, row, row + 4)
+    local body, headers, call, claim, run, ends = unpack(ARGV, i, i + 5)
+    local fields = {'b', body, 'h', headers, 'p', properties, 'id', call}
+    if claim ~= '' then
+        fields[9], fields[10] = 'claim', claim
     end
     publish_whatever_is_there({
-        readers = ARGV[i], lane = ARGV[i + 1], stream = ARGV[i + 2], fields = fields, call = ARGV[i + 6],
-        tenant = ARGV[i + 8], run = ARGV[i + 9], gates = gates_at(i), ends = ARGV[i + 11], ends_ms = tonumber(ARGV[i + 11]),
-        parts = {ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7], ARGV[i + 11]},
+        readers = readers, lane = lane, stream = stream, fields = fields, call = call, tenant = tenant, run = run,
+        gates = gates_at(row), ends = ends, ends_ms = tonumber(ends), parts = {body, headers, properties, call, claim, ends},
     })
 end
 
-for i = first, #ARGV, 12 do
-    local is_asked, waits = pcall(waits_with_others, i)
-    if refusal then error(refusal, 0) end
-    if not (is_asked and waits) then
-        let_pending_wait()
-        publish_from(i)
+local row, count = first, 0
+while row <= #ARGV do
+    for i = row + OF_ROW, end_of(row), OF_MESSAGE do
+        local is_asked, waits = pcall(waits_with_others, row, i)
+        if refusal then error(refusal, 0) end
+        if not (is_asked and waits) then
+            let_pending_wait()
+            publish_from(row, i)
+        end
     end
+    count = count + ARGV[row + 6]
+    row = end_of(row) + 1
 end
 let_pending_wait()
 for room in pairs(crowded) do
     safely(room, look_and_admit_free, ADMITTED_MAX)
 end
-return (#ARGV - first + 1) / 12
+return count

@@ -9,7 +9,8 @@
 
 local KINDS, OF_GATE = 4, 5
 local first = KINDS + OF_GATE * ARGV[3]
-local now, stream, call, claim, tenant = now_ms(), ARGV[first + 2], ARGV[first + 6], ARGV[first + 7], ARGV[first + 8]
+local stream, properties, tenant, _, _, body, headers, call, claim, run, ends = unpack(ARGV, first + 2, first + 12)
+local now = now_ms()
 local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d$')
 
 -- Mostly there is nothing of all this, which one command says: who waits, what people have said of limits, and of a gate
@@ -68,13 +69,13 @@ if rate then
         redis.call('PEXPIRE', rate, string.format('%.0f', arrival_ms - now + kept_ms))
     end
 end
-local text, ends, id = ARGV[2], ARGV[first + 11], nil
-local waits = as_waiting(now, ends, as_who(tenant, ARGV[first + 9]))
+local text, id = ARGV[2], nil
+local waits = as_waiting(now, ends, as_who(tenant, run))
 if claim == '' then
-    id = redis.call('XADD', stream, '*', 'b', ARGV[first + 3], 'h', ARGV[first + 4], 'p', ARGV[first + 5], 'id', call,
+    id = redis.call('XADD', stream, '*', 'b', body, 'h', headers, 'p', properties, 'id', call,
         'gates', text, 'waits_as', waits)
 else
-    id = redis.call('XADD', stream, '*', 'b', ARGV[first + 3], 'h', ARGV[first + 4], 'p', ARGV[first + 5], 'id', call,
+    id = redis.call('XADD', stream, '*', 'b', body, 'h', headers, 'p', properties, 'id', call,
         'claim', claim, 'gates', text, 'waits_as', waits)
 end
 

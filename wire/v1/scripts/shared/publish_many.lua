@@ -31,10 +31,13 @@ end
 -- Whether nobody waits before any of them, and whether some have limits.
 local function may_all_go()
     local messages, tenants, are_bound = {}, {}, #kinds > 0
-    for i = first, #ARGV, 12 do
-        if ARGV[i] ~= '' then return false end
-        messages[ARGV[i + 2]] = (messages[ARGV[i + 2]] or 0) + 1
-        tenants[ARGV[i + 8]] = true
+    local row = first
+    while row <= #ARGV do
+        if ARGV[row] ~= '' then return false end
+        local stream = ARGV[row + 2]
+        messages[stream] = (messages[stream] or 0) + ARGV[row + 6]
+        tenants[ARGV[row + 4]] = true
+        row = end_of(row) + 1
     end
     for stream, count in pairs(messages) do
         local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
@@ -50,14 +53,19 @@ end
 -- Where the room cannot be read, the other way mends it.
 local is_readable, may_go = pcall(may_all_go)
 if not (is_readable and may_go) then return publish_in_turn() end
-local count = (#ARGV - first + 1) / 12
-if #kinds > 0 then return publish_open() and count or publish_in_turn() end
-for i = first, #ARGV, 12 do
-    if ARGV[i + 7] ~= '' then
-        redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6],
-            'claim', ARGV[i + 7])
-    else
-        redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6])
+if #kinds > 0 then return publish_open() or publish_in_turn() end
+local row, count = first, 0
+while row <= #ARGV do
+    local stream, properties = ARGV[row + 2], ARGV[row + 3]
+    for i = row + OF_ROW, end_of(row), OF_MESSAGE do
+        local claim = ARGV[i + 3]
+        if claim ~= '' then
+            redis.call('XADD', stream, '*', 'b', ARGV[i], 'h', ARGV[i + 1], 'p', properties, 'id', ARGV[i + 2], 'claim', claim)
+        else
+            redis.call('XADD', stream, '*', 'b', ARGV[i], 'h', ARGV[i + 1], 'p', properties, 'id', ARGV[i + 2])
+        end
     end
+    count = count + ARGV[row + 6]
+    row = end_of(row) + 1
 end
 return count

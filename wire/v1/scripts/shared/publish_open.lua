@@ -2,7 +2,7 @@
 -- publish_many.lua does when nobody waits and workers can take all of them. ARGV is that of publish.lua. Each gate is asked and
 -- passed once for the whole batch. Begins behind clock.lua, kinds.lua and terms.lua.
 --
--- Reply whether it has; else nothing is sent, and publish_in_turn.lua finds who may go.
+-- Reply how many; false where nothing is sent, and publish_in_turn.lua finds who may go.
 
 local now = now_ms()
 local namespace, groups, group_of = string.match(ARGV[first + 2], '^(.-)' .. QUEUE), {}, {}
@@ -21,14 +21,17 @@ local function are_grouped()
     for number, position in ipairs(kinds) do
         groups[number] = {gates = gates_from(position), text = ARGV[position], calls = {}, placed = {}, ends_ms = 0}
     end
-    for i = first, #ARGV, 12 do
-        local call, group = ARGV[i + 6], groups[tonumber(ARGV[i + 10])]
-        if group then
+    local row = first
+    while row <= #ARGV do
+        local group = groups[tonumber(ARGV[row + 5])]
+        for i = row + OF_ROW, group and end_of(row) or 0, OF_MESSAGE do
+            local call = ARGV[i + 2]
             if group_of[call] then return false end
             group_of[call] = group
             group.calls[#group.calls + 1] = call
-            group.ends_ms = math.max(group.ends_ms, tonumber(ARGV[i + 11]))
+            group.ends_ms = math.max(group.ends_ms, tonumber(ARGV[i + 5]))
         end
+        row = end_of(row) + 1
     end
     return true
 end
@@ -59,31 +62,41 @@ local function may_all_pass()
     return true
 end
 
--- Adds a message, with more fields than each has.
-local function add(i, ...)
-    return redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6], ...)
+-- Adds a message of a row, with more fields than each has.
+local function add(row, i, ...)
+    return redis.call('XADD', ARGV[row + 2], '*', 'b', ARGV[i], 'h', ARGV[i + 1], 'p', ARGV[row + 3], 'id', ARGV[i + 2], ...)
+end
+
+-- The same of one with limits, for its group. The fields that lines.lua adds, in their order.
+local function add_bound(group, row, i)
+    local claim, id = ARGV[i + 3], nil
+    local waits = as_waiting(now, ARGV[i + 5], as_who(ARGV[row + 4], ARGV[i + 4]))
+    if claim == '' then
+        id = add(row, i, 'gates', group.text, 'waits_as', waits)
+    else
+        id = add(row, i, 'claim', claim, 'gates', group.text, 'waits_as', waits)
+    end
+    local placed = group.placed
+    placed[#placed + 1] = ARGV[i + 2]
+    placed[#placed + 1] = ARGV[row + 2] .. ' ' .. id
 end
 
 local is_readable, may_pass = pcall(may_all_pass)
 if not (is_readable and may_pass) then return false end
-for i = first, #ARGV, 12 do
-    local call, claim, group, id = ARGV[i + 6], ARGV[i + 7], groups[tonumber(ARGV[i + 10])], nil
-    if not group and claim == '' then
-        add(i)
-    elseif not group then
-        add(i, 'claim', claim)
-    else
-        -- The fields that lines.lua adds, in their order.
-        local text, placed = group.text, group.placed
-        local waits = as_waiting(now, ARGV[i + 11], as_who(ARGV[i + 8], ARGV[i + 9]))
-        if claim == '' then
-            id = add(i, 'gates', text, 'waits_as', waits)
+local row, count = first, 0
+while row <= #ARGV do
+    local group = groups[tonumber(ARGV[row + 5])]
+    for i = row + OF_ROW, end_of(row), OF_MESSAGE do
+        if group then
+            add_bound(group, row, i)
+        elseif ARGV[i + 3] == '' then
+            add(row, i)
         else
-            id = add(i, 'claim', claim, 'gates', text, 'waits_as', waits)
+            add(row, i, 'claim', ARGV[i + 3])
         end
-        placed[#placed + 1] = call
-        placed[#placed + 1] = ARGV[i + 2] .. ' ' .. id
     end
+    count = count + ARGV[row + 6]
+    row = end_of(row) + 1
 end
 for _, group in ipairs(groups) do pass_together(namespace, group.gates, now, group.placed, group.ends_ms) end
-return true
+return count

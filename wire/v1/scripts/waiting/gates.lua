@@ -89,7 +89,7 @@ end
 local function is_copy(namespace, gates, call)
     local has_places = false
     for _, gate in ipairs(gates) do
-        local place = gate[1] == 'concurrency' and redis.call('HGET', terms_of(namespace, gate).holders, call)
+        local place = gate[1] == 'concurrency' and redis.call('HGET', namespace .. HOLDERS .. gate_name(gate), call)
         if place and is_under_way(namespace, call, place) then return true end
         has_places = has_places or gate[1] == 'concurrency'
     end

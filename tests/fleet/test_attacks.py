@@ -178,10 +178,15 @@ async def test_a_signed_command_is_obeyed_once(fleet, post, app):
     pubsub = post.client.pubsub()
     await pubsub.subscribe(f"/0:{fleet.settings.namespace}.{BOX}")
     await pubsub.get_message(timeout=5)
-    answers = await asyncio.to_thread(app.control.broadcast, "add_consumer", {"queue": "more"}, reply=True, limit=2)
+    answers = await asyncio.to_thread(
+        app.control.broadcast, "add_consumer", {"queue": "more"}, reply=True, limit=2, timeout=10
+    )
     assert len(answers) == 2
     captured = (await pubsub.get_message(timeout=5))["data"]
-    await asyncio.to_thread(app.control.broadcast, "cancel_consumer", {"queue": "more"}, reply=True, limit=2)
+    cancelled = await asyncio.to_thread(
+        app.control.broadcast, "cancel_consumer", {"queue": "more"}, reply=True, limit=2, timeout=10
+    )
+    assert len(cancelled) == 2
     await shout(post, captured)
     told = await told_by_all(app, fleet, "active_queues")
     assert "more" not in {queue["name"] for queues in told.values() for queue in queues}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import Any, cast
 
 import redis
@@ -60,12 +61,14 @@ class Transport:
         """
         args: list[Any] = []
         kinds: dict[tuple[Gate, ...], int] = {}
-        for call in calls:
-            kind = kinds.setdefault(call.gates, len(kinds) + 1) if call.gates else 0
-            stream = self.keys.queue(self.queue, call.level)
-            of_lane = (self.keys.lane(self.lane), self.keys.queue(self.lane, call.level))
-            args += [*(of_lane if call.call_id in lanes else ("", "")), stream, "{}", call.tenant, kind, 1]
-            args += ["[]", "{}", call.call_id, claim_s, call.run_id, int(call.ends_ms)]
+        alike = groupby(calls, key=lambda call: (call.call_id in lanes, call.level, call.tenant, call.gates))
+        for (is_for_lane, level, tenant, gates), group in alike:
+            row = list(group)
+            kind = kinds.setdefault(gates, len(kinds) + 1) if gates else 0
+            of_lane = (self.keys.lane(self.lane), self.keys.queue(self.lane, level)) if is_for_lane else ("", "")
+            args += [*of_lane, self.keys.queue(self.queue, level), "{}", tenant, kind, len(row)]
+            for call in row:
+                args += ["[]", "{}", call.call_id, claim_s, call.run_id, int(call.ends_ms)]
         self._scripts[PUBLISH](args=[*limits_as_arguments(kinds), *args])
 
     def fetch(self, budget: int, slots: int, consumer: str = "worker") -> list[tuple[str, str, str, list[Gate]]]:
@@ -88,8 +91,9 @@ class Transport:
     def _deliveries(
         self, position: int, _d: int, _c: int, is_cancelled: int, _r: int, names: list[bytes], told: list[bytes]
     ) -> Iterator[tuple[str, str, str, list[Gate]]]:
-        for at in range(0, len(told), 1 + len(names)):
-            fields = dict(zip(names, told[at + 1 :], strict=False))
+        width = 1 + len(names)
+        for at in range(0, len(told), width):
+            fields = dict(zip(names, told[at + 1 : at + width], strict=True))
             yield self._delivery(self.streams[position - 1], told[at].decode(), fields, is_cancelled=bool(is_cancelled))
 
     def _delivery(

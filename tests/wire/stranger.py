@@ -111,8 +111,9 @@ class Stranger:
             args = (GROUP, self.consumer, RETURNED, SLOTS, *names, SLOTS, f"{NS}:scheduled:{QUEUE}")
             _, kinds = self.run("fetch", self.streams, *args)
             for position, count, claimed, cancelled, _, names, told in kinds:
-                for at in range(0, len(told), 1 + len(names)):
-                    fields = dict(zip(names, told[at + 1 :], strict=False))
+                width = 1 + len(names)
+                for at in range(0, len(told), width):
+                    fields = dict(zip(names, told[at + 1 : at + width], strict=True))
                     self.take(self.streams[position - 1], told[at], count, bool(claimed), bool(cancelled), fields)
             if not kinds:
                 self.stopping.wait(0.05)

@@ -214,14 +214,15 @@ local function claimed_together(due, calls, lasting)
     return are_claimed
 end
 
+local function times_of(id, deliveries) return deliveries and deliveries[id] + 1 or 1 end
+
 -- Delivers entries of one stream. Of those that were given back, `deliveries` says how often each was delivered.
 local function deliver(position, entries, deliveries)
     local due, calls, lasting, shared, given_back = {}, {}, {}, {}, deliveries and 1 or 0
     for _, entry in ipairs(entries) do
         local id, fields = entry[1], entry[2]
         local task, ttl_s, gates, passed_ms = said(fields)
-        local waits = gates and has_to_wait(
-            position, id, fields, deliveries and deliveries[id] + 1 or 1, given_back, gates, passed_ms)
+        local waits = gates and has_to_wait(position, id, fields, times_of(id, deliveries), given_back, gates, passed_ms)
         if not waits then
             local n = #due + 1
             due[n], calls[n], lasting[n] = entry, task, ttl_s
@@ -232,7 +233,7 @@ local function deliver(position, entries, deliveries)
         local id = entry[1]
         local claimed = are_claimed[i] or claim(id, calls[i], lasting[i])
         if claimed then
-            local n, times = #delivered + 1, deliveries and deliveries[id] + 1 or 1
+            local n, times = #delivered + 1, times_of(id, deliveries)
             local manner = shared[2 * times + claimed]
             if not manner then
                 manner = {position, times, claimed, 0, given_back}

@@ -161,8 +161,7 @@ local function publish_from(row, i)
     })
 end
 
-local row, count = first, 0
-while row <= #ARGV do
+for _, row in ipairs(rows) do
     for i = row + OF_ROW, end_of(row), OF_MESSAGE do
         local is_asked, waits = pcall(waits_with_others, row, i)
         if refusal then error(refusal, 0) end
@@ -171,11 +170,9 @@ while row <= #ARGV do
             publish_from(row, i)
         end
     end
-    count = count + ARGV[row + 6]
-    row = end_of(row) + 1
 end
 let_pending_wait()
 for room in pairs(crowded) do
     safely(room, look_and_admit_free, ADMITTED_MAX)
 end
-return count
+return total

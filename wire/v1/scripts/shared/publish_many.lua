@@ -31,13 +31,11 @@ end
 -- Whether nobody waits before any of them, and whether some have limits.
 local function may_all_go()
     local messages, tenants, are_bound = {}, {}, #kinds > 0
-    local row = first
-    while row <= #ARGV do
+    for _, row in ipairs(rows) do
         if ARGV[row] ~= '' then return false end
         local stream = ARGV[row + 2]
         messages[stream] = (messages[stream] or 0) + ARGV[row + 6]
         tenants[ARGV[row + 4]] = true
-        row = end_of(row) + 1
     end
     for stream, count in pairs(messages) do
         local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
@@ -53,9 +51,8 @@ end
 -- Where the room cannot be read, the other way mends it.
 local is_readable, may_go = pcall(may_all_go)
 if not (is_readable and may_go) then return publish_in_turn() end
-if #kinds > 0 then return publish_open() or publish_in_turn() end
-local row, count = first, 0
-while row <= #ARGV do
+if #kinds > 0 then return publish_open() and total or publish_in_turn() end
+for _, row in ipairs(rows) do
     local stream, properties = ARGV[row + 2], ARGV[row + 3]
     for i = row + OF_ROW, end_of(row), OF_MESSAGE do
         local claim = ARGV[i + 3]
@@ -65,7 +62,5 @@ while row <= #ARGV do
             redis.call('XADD', stream, '*', 'b', ARGV[i], 'h', ARGV[i + 1], 'p', properties, 'id', ARGV[i + 2])
         end
     end
-    count = count + ARGV[row + 6]
-    row = end_of(row) + 1
 end
-return count
+return total

@@ -2,10 +2,10 @@
 -- publish_many.lua does when nobody waits and workers can take all of them. ARGV is that of publish.lua. Each gate is asked and
 -- passed once for the whole batch. Begins behind clock.lua, kinds.lua and terms.lua.
 --
--- Reply how many; false where nothing is sent, and publish_in_turn.lua finds who may go.
+-- Reply whether it has; else nothing is sent, and publish_in_turn.lua finds who may go.
 
 local now = now_ms()
-local namespace, groups, group_of = string.match(ARGV[first + 2], '^(.-)' .. QUEUE), {}, {}
+local namespace, groups, group_of = string.match(ARGV[rows[1] + 2], '^(.-)' .. QUEUE), {}, {}
 
 -- The gates that stand in ARGV from there on.
 local function gates_from(position)
@@ -21,8 +21,7 @@ local function are_grouped()
     for number, position in ipairs(kinds) do
         groups[number] = {gates = gates_from(position), text = ARGV[position], calls = {}, placed = {}, ends_ms = 0}
     end
-    local row = first
-    while row <= #ARGV do
+    for _, row in ipairs(rows) do
         local group = groups[tonumber(ARGV[row + 5])]
         for i = row + OF_ROW, group and end_of(row) or 0, OF_MESSAGE do
             local call = ARGV[i + 2]
@@ -31,7 +30,6 @@ local function are_grouped()
             group.calls[#group.calls + 1] = call
             group.ends_ms = math.max(group.ends_ms, tonumber(ARGV[i + 5]))
         end
-        row = end_of(row) + 1
     end
     return true
 end
@@ -83,8 +81,7 @@ end
 
 local is_readable, may_pass = pcall(may_all_pass)
 if not (is_readable and may_pass) then return false end
-local row, count = first, 0
-while row <= #ARGV do
+for _, row in ipairs(rows) do
     local group = groups[tonumber(ARGV[row + 5])]
     for i = row + OF_ROW, end_of(row), OF_MESSAGE do
         if group then
@@ -95,8 +92,6 @@ while row <= #ARGV do
             add(row, i, 'claim', ARGV[i + 3])
         end
     end
-    count = count + ARGV[row + 6]
-    row = end_of(row) + 1
 end
 for _, group in ipairs(groups) do pass_together(namespace, group.gates, now, group.placed, group.ends_ms) end
-return count
+return true
